@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <initializer_list>
 
 #include "base/check.h"
 
@@ -54,16 +55,23 @@ std::vector<int> StageLayers(const ModelShape& shape) {
   return layers;
 }
 
-std::vector<int> CoppiceLayers(const ModelShape& shape) {
+namespace {
+
+std::vector<int> LayersAt(const ModelShape& shape, std::initializer_list<double> depths) {
   if (IsBundledModel(shape)) return StageLayers(shape);
   std::vector<int> layers;
-  for (const double depth : {0.27, 0.5, 0.8}) {
+  for (const double depth : depths) {
     const int layer = DroppingLayer(shape, static_cast<int>(std::lround(depth * shape.layers)));
     if (layer >= 1 && layer < shape.layers && (layers.empty() || layer > layers.back()))
       layers.push_back(layer);
   }
   return layers;
 }
+
+}  // namespace
+
+std::vector<int> CoppiceLayers(const ModelShape& shape) { return LayersAt(shape, {0.28, 0.5, 0.8}); }
+std::vector<int> CoppiceShareLayers(const ModelShape& shape) { return LayersAt(shape, {0.27, 0.5, 0.8}); }
 
 std::vector<int64_t> SlimInferBudgets(const ModelShape& shape, int64_t tokens) {
   if (IsLlama3With8B(shape)) return {8192, 4096, 2048};

@@ -19,9 +19,11 @@ int ScaledLayer(int layers, int layer);
 // (models/README.md).
 std::vector<int> StageLayers(const ModelShape& shape);
 
-// coppice's stages: round(L {0.27, 0.5, 0.8}), with which SmolLM2 keeps its answers. For the bundled model
-// StageLayers.
+// coppice's stages: round(L {0.28, 0.5, 0.8}); where it keeps fixed shares, round(L {0.27, 0.5, 0.8}), which
+// differs for 24 layers. SmolLM2 and Qwen2.5-Coder keep their answers with the first (docs/quality.md). For
+// the bundled model StageLayers.
 std::vector<int> CoppiceLayers(const ModelShape& shape);
+std::vector<int> CoppiceShareLayers(const ModelShape& shape);
 
 // SlimInfer's budgets at those stages for a prompt of `tokens`: (8, 4, 2)k for Llama-3.1-8B, (12, 6, 4)k for
 // Qwen2.5-7B, else a quarter, an eighth, a sixteenth of the prompt, at least 2,048 each.

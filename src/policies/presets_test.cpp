@@ -57,6 +57,7 @@ TEST(Presets, ScoresAreTakenInLayersWithoutAWindow) {
   for (int l = 0; l < 18; ++l) gemma.global_layers.push_back(l % 6 == 5);
   EXPECT_EQ(StageLayers(gemma), (std::vector<int>{6, 12}));
   EXPECT_EQ(CoppiceLayers(gemma), (std::vector<int>{6, 12}));
+  EXPECT_EQ(CoppiceShareLayers(gemma), (std::vector<int>{6, 12}));
   EXPECT_EQ(UniPrefillLayers(gemma), (std::vector<int>{5, 11}));
   EXPECT_EQ(GemFilterLayer(gemma), 5);
   // Windows on all layers, or on none: the layers are those of any model.

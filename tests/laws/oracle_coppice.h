@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <numeric>
 
 #include "oracle.h"
 #include "tensor/token_set.h"
@@ -16,6 +17,7 @@ struct Coppice : Method {
     bool strongest;  // the maximum over heads and queries, else their sum
     size_t widen;
     bool of_question;  // the question's queries, moved to the prompt's end
+    double mass = 1;   // share of the widened scores that stays
   };
   struct Settings {
     std::vector<Stage> stages;
@@ -81,6 +83,21 @@ struct Coppice : Method {
     return Sorted(items);
   }
 
+  // The number of best `items` that together hold `mass` of their scores.
+  static size_t Holding(const Set& items, const Row& score, double mass, Pass& pass) {
+    std::vector<double> best;
+    for (const size_t i : items) best.push_back(score[i]);
+    std::sort(best.rbegin(), best.rend());
+    const double all = std::accumulate(best.begin(), best.end(), 0.0);
+    double held = 0;
+    size_t count = 0;
+    while (count < best.size() && (mass >= 1 || held < mass * all)) {
+      held += best[count++];
+      if (mass < 1) pass.Clear(std::abs(held / all - mass));
+    }
+    return count;
+  }
+
   static Set LastOf(const Set& items, size_t count) {
     return {items.end() - static_cast<std::ptrdiff_t>(std::min(count, items.size())), items.end()};
   }
@@ -102,7 +119,9 @@ struct Coppice : Method {
       Set always = Either(Range(0, set.sink), Range(pass.prompt - set.last, pass.prompt));
       always = Both(pass.alive, Either(always, LastOf(QuestionRows(pass), set.last)));
       const auto share = static_cast<size_t>(std::ceil(stage.keep * static_cast<double>(pass.prompt) - 1e-9));
-      const size_t budget = std::max(share, set.floor);
+      const size_t most = std::max(share, set.floor);
+      const size_t held = always.size() + Holding(Without(pass.alive, always), w, stage.mass, pass);
+      const size_t budget = std::min(most, std::max(set.floor, held));
       const size_t rest = budget - std::min(budget, always.size());
       const Set kept = Either(always, BestOf(Without(pass.alive, always), w, rest, pass));
       pass.Leave(Without(pass.alive, kept), layer, false, true);

@@ -12,12 +12,13 @@ namespace {
 class OracleCoppice : public OracleTest {
  protected:
   static OracleCase Case(const oracle::Coppice::Settings& set) {
-    std::string layers, keep, queries, pool, widen, ask;
+    std::string layers, keep, mass, queries, pool, widen, ask;
     std::set<size_t> stages;
     for (const oracle::Coppice::Stage& s : set.stages) {
       const char* slash = layers.empty() ? "" : "/";
       layers += fmt::format("{}{}", slash, s.layer);
       keep += fmt::format("{}{}", slash, s.keep);
+      mass += fmt::format("{}{}", slash, s.mass);
       queries += fmt::format("{}{}", slash, s.queries);
       pool += fmt::format("{}{}", slash, s.strongest ? "max" : "mean");
       widen += fmt::format("{}{}", slash, s.widen);
@@ -25,9 +26,9 @@ class OracleCoppice : public OracleTest {
       stages.insert(s.layer);
     }
     return {.spec = fmt::format(
-                "coppice:layers={},keep={},queries={},pool={},widen={},ask={},skip_sink={},sink={},"
+                "coppice:layers={},keep={},mass={},queries={},pool={},widen={},ask={},skip_sink={},sink={},"
                 "floor={},last={},revive_mass={},revive_cap={},min=0",
-                layers, keep, queries, pool, widen, ask, set.skip_sink, set.sink, set.floor, set.last,
+                layers, keep, mass, queries, pool, widen, ask, set.skip_sink, set.sink, set.floor, set.last,
                 set.revive_mass, set.revive_cap),
             .methods = [set] { return MethodsOf<oracle::Coppice>(set); },
             .stages = stages,
@@ -57,6 +58,24 @@ TEST_P(OracleCoppice, RandomModelInFp32) {
   EXPECT_EQ(floored.kept[4].size(), 80u);
   // Parked tokens hold less than all of the attention: nothing comes back.
   EXPECT_EQ(Revived(Compare(text, Case({.stages = {{3, 0.4, 8, true, 2, false}}, .revive_mass = 1}))), 0u);
+}
+
+// The attention decides how many stay, below the share and above the floor.
+TEST_P(OracleCoppice, AShareOfTheAttentionInFp32) {
+  if (!arithmetic().exact) GTEST_SKIP() << "sets are only compared where scores are exact, or far apart";
+  const OracleText text = RandomText(200, 3);
+  const oracle::Coppice::Settings set{
+      .stages = {{2, 1, 8, true, 3, false, 0.6}, {4, 0.4, 1, false, 1, false, 0.5}}, .revive_mass = 0.02};
+  const RunResult run = Compare(text, Case(set));
+  EXPECT_LT(run.kept[2].size(), 170u);
+  EXPECT_GT(run.kept[2].size(), 60u);
+  EXPECT_LT(run.kept[4].size(), 80u) << "fewer than the share";
+  oracle::Coppice::Settings floored = set;
+  floored.floor = 79;
+  EXPECT_EQ(Compare(text, Case(floored)).kept[4].size(), 79u);
+  oracle::Coppice::Settings full = set;
+  full.stages = {{2, 0.25, 8, true, 3, false, 0.9}};
+  EXPECT_EQ(Compare(text, Case(full)).kept[2].size(), 50u) << "the share is less";
 }
 
 // The question stands before the document: its queries score as if they were asked at the end.

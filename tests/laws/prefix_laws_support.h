@@ -34,6 +34,9 @@ inline std::vector<MethodEntry> PrefixEntries() {
        .active = "coppice:layers=3/5,keep=0.5/0.25,queries=8/1,widen=16/8,sum=3/2,whole=none/"
                  "sentence,floor=0,last=8,min=0",
        .shared = {3, false}},
+      {.name = "coppice_mass",
+       .active = "coppice:layers=2/4,keep=1/0.4,mass=0.6,queries=8/1,widen=2,floor=0,last=8,min=0",
+       .shared = {2, false}},
       {.name = "sliminfer_sum",
        .active =
            "sliminfer:layers=2/4,keep=112/64,block=16,last=1,score=mass,queries=4,sum=2,whole=sentence,min=0",

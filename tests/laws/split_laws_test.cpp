@@ -31,6 +31,8 @@ std::vector<MethodEntry> SplitEntries() {
       {.name = "gemfilter_lazyllm", .active = active("gemfilter") + "+" + active("lazyllm")},
       {.name = "lazyllm_question",
        .active = "lazyllm:layers=2/4,keep=0.5,queries=4,ask=question,sum=2,whole=sentence,min=0"},
+      {.name = "coppice_mass",
+       .active = "coppice:layers=2/4,keep=1/0.4,mass=0.6,queries=8/1,widen=2,floor=0,last=8,min=0"},
       {.name = "sliminfer_minference_ftp",
        .active = active("sliminfer") + "+minference:pattern=block_sparse,blocks=4,min=0+" + active("ftp"),
        .tokens = 500},

@@ -13,8 +13,11 @@ namespace coppice {
 
 struct CoppiceStage {
   int layer = 0;    // tokens are dropped before it
-  double keep = 1;  // share of the prompt that stays, (0, 1]
+  double keep = 1;  // share of the prompt that stays, at most, (0, 1]
+  double mass = 1;  // share of the question's attention that stays, (0, 1]; 1: `keep` alone decides
   RowScores scores;
+
+  bool Drops() const { return keep < 1 || mass < 1; }
 };
 
 struct CoppiceConfig {

@@ -57,6 +57,63 @@ TEST(CoppicePolicy, TheFloorKeepsMoreThanTheShare) {
   EXPECT_EQ(Prefill(all, mass).size(), mass.size());
 }
 
+CoppiceConfig ByMass(double keep, double mass, int widen = 0, int64_t floor = 0) {
+  CoppiceConfig config = OneStage(keep, widen);
+  config.stages.front().mass = mass;
+  config.floor = floor;
+  return config;
+}
+
+Rows PrefillByMass(const CoppiceConfig& config, const std::vector<float>& mass) {
+  CoppicePolicy policy(config);
+  return Prefill(policy, mass);
+}
+
+// 16 tokens: the sink, four places of equal mass, the last two. A fixed quarter has room for one place.
+TEST(CoppicePolicy, PlacesOfEqualMassAllStay) {
+  const std::vector<float> mass = {0, 0, 3, 0, 0, 3, 0, 0, 3, 0, 0, 3, 0, 0, 0, 0};
+  EXPECT_THAT(PrefillByMass(ByMass(0.25, 1), mass), ElementsAre(0, 2, 14, 15));
+  EXPECT_THAT(PrefillByMass(ByMass(1, 0.9), mass), ElementsAre(0, 2, 5, 8, 11, 14, 15));
+  EXPECT_THAT(PrefillByMass(ByMass(1, 0.5), mass), ElementsAre(0, 2, 5, 14, 15)) << "ties go to the earlier";
+  EXPECT_THAT(PrefillByMass(ByMass(1, 0.99, 1), mass),
+              ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 15))
+      << "each with its neighbours";
+}
+
+TEST(CoppicePolicy, OnePlaceKeepsNoMoreThanTheFloor) {
+  const std::vector<float> mass = {0, 0, .01f, 0, .01f, 5, 0, .02f, 0, .01f, 0, 0};
+  EXPECT_THAT(PrefillByMass(ByMass(0.75, 0.9), mass), ElementsAre(0, 5, 10, 11));
+  EXPECT_THAT(PrefillByMass(ByMass(0.75, 0.9, 0, 6), mass), ElementsAre(0, 2, 5, 7, 10, 11));
+  EXPECT_EQ(PrefillByMass(ByMass(0.75, 0.9, 0, 100), mass).size(), mass.size());
+}
+
+TEST(CoppicePolicy, TheShareIsTheMostThatMassKeeps) {
+  const std::vector<float> flat(12, 1);
+  EXPECT_EQ(PrefillByMass(ByMass(0.5, 0.9), flat).size(), 6u);
+  EXPECT_EQ(PrefillByMass(ByMass(0.75, 0.5), flat).size(), 3u + 5u) << "half of the nine that may go";
+  EXPECT_EQ(PrefillByMass(ByMass(0.1, 0.9, 0, 8), flat).size(), 8u) << "the floor is above the share";
+}
+
+// Nothing at the prompt's ends counts as mass: whatever they hold, half of the middle's stays.
+TEST(CoppicePolicy, TokensThatStayAnywayHoldNoMass) {
+  for (const float at_ends : {0.f, 1000.f}) {
+    const std::vector<float> mass = {at_ends, 0, 2, 0, 1, 0, 1, 0, 0, 0, at_ends, at_ends};
+    EXPECT_THAT(PrefillByMass(ByMass(1, 0.6), mass), ElementsAre(0, 2, 4, 10, 11)) << at_ends;
+  }
+}
+
+TEST(CoppicePolicy, WithoutMassTheShareStays) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_THAT(PrefillByMass(ByMass(0.5, 0.3), std::vector<float>(12, 0)), ElementsAre(0, 1, 2, 3, 10, 11));
+  EXPECT_THAT(PrefillByMass(ByMass(0.5, 0.3), std::vector<float>(12, nan)), ElementsAre(0, 1, 2, 3, 10, 11));
+  std::vector<float> one(12, nan);
+  one[7] = 1;
+  EXPECT_THAT(PrefillByMass(ByMass(0.5, 0.3), one), ElementsAre(0, 7, 10, 11));
+  one[7] = std::numeric_limits<float>::infinity();
+  one[5] = 1;
+  EXPECT_THAT(PrefillByMass(ByMass(0.5, 0.3), one), ElementsAre(0, 7, 10, 11));
+}
+
 TEST(CoppicePolicy, TheQuestionsEndStays) {
   CoppiceConfig config = OneStage(0.25, 0);
   config.question = {{1, 2}, {3, 5}};
@@ -125,13 +182,34 @@ TEST(CoppicePolicy, ParkedTokensReturnWhereTheyHoldTheAttention) {
 
 TEST(CoppiceMethod, Settings) {
   const MethodInfo method = CoppiceMethod();
+  const std::string rest =
+      ",skip_sink=4,sum=1/1/1,whole=none/none/none,floor=256,sink=4,last=64,revive=aux,revive_mass=0.3,"
+      "revive_cap=32,min=1024";
   EXPECT_EQ(SettingsOf(method, "coppice"),
-            "coppice:layers=9/16/26,keep=0.25/0.1/0.05,queries=16/16/1,pool=max/max/mean,widen=48/48/48,"
-            "ask=question/question/"
-            "end,skip_sink=4,sum=1/1/1,whole=none/none/"
-            "none,floor=256,sink=4,last=64,revive=aux,revive_mass=0.3,revive_cap=32,min=1024");
+            "coppice:layers=9/16/26,keep=0.5/0.4/0.3,mass=1/1/1,queries=48/48/48,pool=max/max/max,"
+            "widen=48/48/48,ask=question/question/question" +
+                rest);
+  EXPECT_EQ(SettingsOf(method, "coppice:keep=0.25/0.1/0.05"),
+            "coppice:layers=9/16/26,keep=0.25/0.1/0.05,mass=1/1/1,queries=16/16/1,pool=max/max/mean,"
+            "widen=48/48/48,ask=question/question/end" +
+                rest)
+      << "fixed shares mean what they always meant";
   EXPECT_THAT(SettingsOf(method, "coppice:layers=12,keep=0.2"),
-              HasSubstr("layers=12,keep=0.2,queries=1,pool=mean,widen=48,ask=end,"));
+              HasSubstr("layers=12,keep=0.2,mass=1,queries=1,pool=mean,widen=48,ask=end,"));
+  EXPECT_THAT(SettingsOf(method, "coppice:keep=0.4/0.2/0.1,mass=0.9/0.8/0.7"),
+              HasSubstr("keep=0.4/0.2/0.1,mass=0.9/0.8/0.7,queries=48/48/48,pool=max/max/max,"));
+  EXPECT_THAT(RefusalOf(method, "coppice:mass=0"), HasSubstr("mass"));
+  EXPECT_THAT(RefusalOf(method, "coppice:mass=1.5"), HasSubstr("mass"));
+}
+
+// The second of the layers' defaults is for fixed shares.
+TEST(CoppiceMethod, FixedSharesKeepTheirLayers) {
+  ModelShape shape = Llama8B();
+  shape.layers = 24;
+  EXPECT_THAT(SettingsOf(CoppiceMethod(), "coppice", shape), HasSubstr("layers=7/12/19,"));
+  EXPECT_THAT(SettingsOf(CoppiceMethod(), "coppice:keep=0.25/0.1/0.05", shape), HasSubstr("layers=6/12/19,"));
+  EXPECT_THAT(SettingsOf(CoppiceMethod(), "coppice:keep=0.25/0.1/0.05,mass=0.9", shape),
+              HasSubstr("layers=7/12/19,"));
 }
 
 }  // namespace
