@@ -121,7 +121,7 @@ TEST(CalibrationKinds, ABelievedEntryComesBeforeANarrowOne) {
   const Calibration beside = ReadKinds({EntryWith({{"kinds", {"one_fact"}}})});
   const Calibration shipped = ReadKinds({EntryWith({{"kinds", kBroad}}, "ftp")});
   EXPECT_EQ(ChooseSetting({beside, shipped}, 0.01, 400, PromptStates::kKept).spec, "ftp");
-  EXPECT_EQ(AskKinds({}).spec, "static:keep=0.5,layer=5,min=0")
+  EXPECT_EQ(AskKinds(json::object()).spec, "static:keep=0.5,layer=5,min=0")
       << "a file that does not say what it was made of";
 }
 

@@ -229,7 +229,7 @@ TEST(Tune, TheLimitHoldsAndLeavesTimeForTheHeldOutHalf) {
       EXPECT_EQ(run.last_share, 1);
       ASSERT_EQ(run.said.size(), 1u);
       EXPECT_THAT(run.said[0], HasSubstr("512 tokens: 1 task, "));
-      EXPECT_THAT(run.said[0], HasSubstr(" for a dense answer: about "));
+      EXPECT_THAT(run.said[0], HasSubstr(" s for a dense answer: "));
       const RangeResult& range = run.result.ranges[0];
       if (!range.search.out_of_time) continue;
       EXPECT_THAT(HowFar(range), HasSubstr("the time limit (--time-limit) ended it"));
