@@ -54,7 +54,7 @@ class OnlyIfItPays : public testing::Test {
 };
 
 TEST_F(OnlyIfItPays, AReadDocumentIsAnsweredDensely) {
-  for (const char* method : {kSlim, kCoppice, "lazyllm:layers=2,keep=0.5,min=0", "minference:min=0",
+  for (const char* method : {kSlim, kCoppice, "lazyllm:layers=2,keep=0.5,min=0", "xattention:min=0",
                              "h2o:min=0", "random:keep=0.5,min=0", "quest:min=0+random:keep=0.5,min=0"}) {
     const std::unique_ptr<Engine> engine = Load();
     engine->Generate(Ask(document_, "none"));
