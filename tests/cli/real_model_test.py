@@ -13,6 +13,9 @@ import unittest
 from cli_support import Case, PROGRAM, SOURCE
 from server_support import Server
 
+sys.path.append(str(SOURCE / "benchmarks"))
+from fallback_signal import document  # noqa: E402
+
 
 def demo_arguments():
     """Of `make demo`: the options of one run, its methods, the text that a right answer holds."""
@@ -43,6 +46,26 @@ class Demo(Case):
             if prune != "none":
                 self.assertTrue(out["prune"]["active"], prune)
                 self.assertLess(out["prune"]["flops"], 0.95 * out["prune"]["flops_dense"], prune)
+
+
+class Fallback(Case):
+    """Chats whose answers repeat the question first, of which pruning breaks some (docs/quality.md)."""
+
+    def test_wrong_answers_are_caught_and_right_ones_kept(self):
+        static, lazyllm = "static:layer=12,keep=0.3,min=0", "lazyllm:min=0"
+        sliminfer = "sliminfer:min=0,keep=200/120/60"
+        for task, number, question, prune, is_kept in [
+                ("codes", 1, 0, static, False), ("repeated", 2, 1, static, False), ("codes", 0, 1, lazyllm, False),
+                ("codes", 6, 0, lazyllm, True), ("codes", 5, 1, sliminfer, True), ("repeated", 6, 1, sliminfer, True)]:
+            text, asked = document(task, number, 500, 4, 1)
+            prompt = f"{text}\n\n{asked[question][1]}"
+            pruned, held = (json.loads(self.good("run", "-m", str(MODEL), "--chat", "-p", prompt, "-n", "40", "--temp", "0", "--json",
+                                                 "--prune", prune, *more)) for more in ([], ["--fallback", "dense"]))
+            where = (task, number, question, prune, pruned["text"])
+            self.assertEqual(asked[question][2] in pruned["text"], is_kept, where)
+            self.assertEqual("fell_back" not in held["prune"], is_kept, where)
+            self.assertIn(asked[question][2], held["text"], where)
+            self.assertTrue(not is_kept or held["text"] == pruned["text"], where)
 
 
 class Question(Case):
