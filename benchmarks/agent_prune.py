@@ -98,7 +98,7 @@ def main() -> None:
             arms = [("dense", "none"), ("pruned", options.prune)]
             row = {}
             for name, prune in arms if number % 2 else arms[::-1]:
-                reply = talk.ask(messages, prune=prune, prune_scope="new")
+                reply = talk.ask(messages, prune=prune, prune_scope="new", prune_when="always")
                 text = reply["choices"][0]["message"]["content"] or ""
                 account = reply.get("prune", {})
                 row[name] = {"ms": reply["timings"]["prompt_ms"], "cached": reply["timings"]["cache_n"],

@@ -47,22 +47,28 @@ def facts(task: str, rng: random.Random, count: int) -> list[tuple[str, str, str
             for key, code in zip(keys, codes)]
 
 
+def document(task: str, number: int, words: int, count: int, seed: int) -> tuple[str, list[tuple[str, str, str]]]:
+    """A text and the facts in it."""
+    rng = random.Random(f"{seed} {task} {number}")
+    asked = facts(task, rng, count)
+    lines = filler(rng, words // 12)
+    for sentence, _, _ in asked:
+        lines.insert(rng.randrange(len(lines)), sentence)
+    return "\n".join(lines), asked
+
+
 def ask(options: argparse.Namespace) -> None:
     server = Server(options.program, options.model, "-c", "4096", "-np", "1", "-t", str(options.threads)).wait_ready()
     try:
         with open(options.output, "a", encoding="utf-8") as out:
             for number in range(options.documents):
                 for task in options.tasks.split(","):
-                    rng = random.Random(f"{options.seed} {task} {number}")
-                    asked = facts(task, rng, options.facts)
-                    lines = filler(rng, options.words // 12)
-                    for sentence, _, _ in asked:
-                        lines.insert(rng.randrange(len(lines)), sentence)
+                    read, asked = document(task, number, options.words, options.facts, options.seed)
                     for _, question, fact in asked[:options.questions]:
                         for prune in ["none", *(options.prune or SETTINGS)]:
-                            text = "\n".join(lines) + "\n\n" + question
-                            body = {"messages": [{"role": "user", "content": text}], "temperature": 0, "max_tokens": options.tokens,
-                                    "logprobs": True, "top_logprobs": 1, "prune": prune}
+                            body = {"messages": [{"role": "user", "content": f"{read}\n\n{question}"}], "temperature": 0,
+                                    "max_tokens": options.tokens, "logprobs": True, "top_logprobs": 1, "prune": prune,
+                                    "prune_when": "always"}
                             choice = server.good("/v1/chat/completions", body)["choices"][0]
                             content = choice["message"]["content"]
                             tokens = choice["logprobs"]["content"]

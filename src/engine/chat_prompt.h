@@ -45,7 +45,7 @@ inline constexpr int64_t kMaxMarkedMessages = 64;
 
 struct ChatPrompt {
   std::vector<int32_t> tokens;
-  std::vector<PositionSpan> protected_spans;
+  std::vector<PositionSpan> protected_spans = {};
   bool apart = false;  // Protection::apart: with PruneScope::kNew
   // For Request::question: the text of the messages with is_question, else of the last user message that is
   // not blank. Empty if there is no such message, or if the template changes the text of that last message.

@@ -23,6 +23,14 @@ std::vector<int32_t> EndsOf(const Request& request, const Tokenizer* tokenizer) 
   return ends;
 }
 
+// Whether a method leaves work of a prefill out. Methods that only evict keys, or choose them in decode, save
+// memory and time of later tokens: what their prefill costs is no reason against them.
+bool SavesPrefill(const TokenPolicy& policy, int layers) {
+  bool saves = policy.FirstChoice() != kNoPoint;
+  for (int l = 0; l < layers; ++l) saves |= policy.ChoosesPattern(Phase::kPrefill, l);
+  return saves;
+}
+
 }  // namespace
 
 void Engine::Prepare(Run& run, const DocumentCache* documents) {
@@ -78,6 +86,7 @@ void Engine::PreferCheaper(Run& run, const DocumentCache& documents) {
   const Request& request = run.request;
   const ModelConfig& config = transformer_.config();
   const int64_t count = std::ssize(request.tokens);
+  if (!SavesPrefill(*run.prune.policy, config.shape.layers)) return;
   const auto taken = [&](const TokenPolicy& policy) -> PlannedPrefix {
     const auto [point, rows] = documents.WouldTake(
         request.tokens, RulesOf(policy, config.shape.layers, count), request.documents_owner);

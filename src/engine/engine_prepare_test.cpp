@@ -54,8 +54,8 @@ class OnlyIfItPays : public testing::Test {
 };
 
 TEST_F(OnlyIfItPays, AReadDocumentIsAnsweredDensely) {
-  for (const char* method : {kSlim, kCoppice, "lazyllm:layers=2,keep=0.5,min=0", "minference:min=0",
-                             "h2o:min=0", "random:keep=0.5,min=0", "quest:min=0+random:keep=0.5,min=0"}) {
+  for (const char* method : {kSlim, kCoppice, "lazyllm:layers=2,keep=0.5,min=0", "xattention:min=0",
+                             "random:keep=0.5,min=0", "quest:min=0+random:keep=0.5,min=0"}) {
     const std::unique_ptr<Engine> engine = Load();
     engine->Generate(Ask(document_, "none"));
     const Request question = Ask(Joined(document_, Text(2, 20)), method);
@@ -67,6 +67,16 @@ TEST_F(OnlyIfItPays, AReadDocumentIsAnsweredDensely) {
     EXPECT_EQ(answer.cached_tokens(), 500) << method;
     EXPECT_EQ(answer.tokens, Load()->Generate(dense).tokens) << method;
     EXPECT_LT(answer.ledger.prefill_flops(), 0.5 * Fresh(question)) << method;
+  }
+}
+
+// What these save is memory, and work of later tokens.
+TEST_F(OnlyIfItPays, MethodsThatSaveNothingOfAPrefillAct) {
+  for (const char* method : {"snapkv:cap=64,window=16,min=0", "h2o:min=0", "streamingllm:recent=64,min=0"}) {
+    const std::unique_ptr<Engine> engine = Load();
+    engine->Generate(Ask(document_, "none"));
+    const Answer answer = engine->Generate(Ask(Joined(document_, Text(2, 20)), method));
+    EXPECT_TRUE(answer.prune_active) << method << ": " << answer.prune_reason;
   }
 }
 

@@ -173,7 +173,9 @@ TEST_P(AgentLawsOfMethods, DefinitionsStayInEveryLayer) {
       for (const PositionSpan& span : encoded.definitions) {
         for (auto p = static_cast<int32_t>(span.begin); p < span.end; ++p) {
           ASSERT_TRUE(Has(trace.prefill[l].kept, p)) << "layer " << l << " position " << p;
-          if (l + 1 < trace.prefill.size()) ASSERT_TRUE(Has(trace.prefill[l].ffn, p)) << "layer " << l;
+          if (l + 1 < trace.prefill.size()) {
+            ASSERT_TRUE(Has(trace.prefill[l].ffn, p)) << "layer " << l;
+          }
         }
         for (const TraceStep& step : trace.steps) {
           for (const TraceEvent& event : step.events) {

@@ -315,13 +315,14 @@ class OnlyWhereItPays(Kept):
     def test_a_document_that_was_read_densely(self):
         self.ask(DOCUMENT, prune="none")
         question = DOCUMENT + "\nWhat is the code?"
-        for prune in [SLIMINFER, "coppice:min=0", "h2o:min=0", "fastkv:layer=5,min=0", SLIMINFER + "+ftp:dense=4,min=0"]:
+        for prune in [SLIMINFER, "coppice:min=0", "xattention:min=0", "fastkv:layer=5,min=0", SLIMINFER + "+ftp:dense=4,min=0"]:
             reply = self.ask(question, prune=prune)
             self.assertFalse(reply["prune"]["active"], prune)
             self.assertIn("dense costs less here", reply["prune"]["reason"])
             self.assertNotEqual(reply["prune"]["spec"], "none")
             self.assertGreater(self.cached(reply), 1500, prune)
             self.assertEqual(reply["choices"], self.ask(question, prune="none", cache_prompt=False)["choices"])
+        self.assertTrue(self.ask(question, prune="snapkv:cap=128,min=0")["prune"]["active"], "it saves memory")
         for fields in [{"prune_when": "always"}, {"cache_prompt": False}]:
             self.assertTrue(self.ask(question, prune=SLIMINFER, **fields)["prune"]["active"], fields)
         status, _, reply = self.server.ask("/v1/completions", {"prompt": "x", "prune_when": "maybe"})

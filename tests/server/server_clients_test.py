@@ -102,7 +102,8 @@ class OpenAi(Case):
     def test_stream(self):
         stream = self.client.completions.create(model="any", prompt=PROMPT_2K, max_tokens=8, temperature=0, stream=True,
                                                 stream_options={"include_usage": True},
-                                                extra_body={"return_progress": True, "prune": "lazyllm:min=0"})
+                                                extra_body={"return_progress": True, "prune": "lazyllm:min=0",
+                                                            "prune_when": "always"})
         chunks = list(stream)
         self.assertIn(ANSWER_2K, "".join(c.choices[0].text for c in chunks if c.choices))
         self.assertEqual(chunks[-1].usage.completion_tokens, 8)

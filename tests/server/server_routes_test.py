@@ -335,7 +335,7 @@ class Chat(unittest.TestCase):
         text = reply["content"][0]["text"]
         stopped = self.server.good("/v1/messages", {**body, "stop_sequences": [text[2]]})
         self.assertEqual((stopped["stop_reason"], stopped["stop_sequence"]), ("stop_sequence", text[2]))
-        self.assertTrue(self.server.good("/v1/messages", {**body, "prune": "random:keep=0.5,min=0"})["prune"]["active"])
+        self.assertTrue(self.server.good("/v1/messages", {**body, "prune": "random:keep=0.5,min=0", "prune_when": "always"})["prune"]["active"])
         # What was said already is continued.
         half = {**body, "messages": [*self.MESSAGES[1:], {"role": "assistant", "content": text[:5].strip()}]}
         self.assertEqual(self.server.good("/v1/messages", half)["stop_reason"], "max_tokens")
