@@ -27,7 +27,7 @@ double LogSum(std::span<const float> logits) {
 ChatPrompt EncodePrompt(const Sample& sample, const ArmContext& context) {
   const Tokenizer& tokenizer = *context.engine.tokenizer();
   if (!context.chat || sample.plain)
-    return {.tokens = tokenizer.Encode(sample.prompt + sample.answer_prefix, kWhole)};
+    return {.tokens = tokenizer.Encode(sample.prompt + sample.answer_prefix, kWhole), .question = {}};
   ChatPrompt prompt = EncodeChat({{"user", sample.prompt}}, tokenizer);
   const std::vector<int32_t> prefix = tokenizer.Encode(sample.answer_prefix, kPart);
   prompt.tokens.insert(prompt.tokens.end(), prefix.begin(), prefix.end());

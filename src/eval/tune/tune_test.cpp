@@ -169,7 +169,9 @@ TEST(Tune, SaysHowFarItCameWhenInterrupted) {
     EXPECT_TRUE(std::filesystem::exists(options.eval.folder + "/tune.json"));
     const std::string journal = options.eval.folder + "/tune.jsonl";
     const size_t done = std::filesystem::exists(journal) ? ReadRecordedRun(journal).records.size() : 0;
-    if (after > 6) EXPECT_GE(done, 4u) << "nothing that was answered is lost";
+    if (after > 6) {
+      EXPECT_GE(done, 4u) << "nothing that was answered is lost";
+    }
     const TuneResult whole = TuneWith(options);
     EXPECT_FALSE(whole.interrupted);
     EXPECT_TRUE(whole.ranges[0].picks[0].chosen.has_value());
