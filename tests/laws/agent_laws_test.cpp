@@ -155,7 +155,7 @@ TEST_P(AgentLawsOfMethods, DefinitionsStayInEveryLayer) {
     const auto& [name, chat_template] = Templates()[seed % Templates().size()];
     SCOPED_TRACE(testing::Message() << name << ", conversation " << seed);
     // Shorter than above: attention is quadratic in tokens, which are bytes here.
-    const Encoded encoded = Encode(Conversation(seed, 4), chat_template, PruneScope::kNew);
+    const Encoded encoded = Encode(Conversation(seed, 2), chat_template, PruneScope::kNew);
     std::vector<int32_t> prompt = encoded.prompt.tokens;
     for (int32_t& id : prompt) id %= 50;
     TraceRecorder recorder;
