@@ -36,6 +36,8 @@ class Case(unittest.TestCase):
         said = done.stderr.decode()
         if "--prune" in args and args[0] == "run":  # who asks for pruning is told what came of it
             said = re.sub(r"(?m)^(prune|stands aside|auto)\b.*\n", "", said)
+        if args[0] == "tune":  # and who waits for minutes, how many
+            said = re.sub(r"tune: \d+ tokens: .*, [\d.]+ s for a dense answer: .*\n", "", said)
         self.assertEqual(said, "", "stderr is no terminal: nothing else may be written to it")
         return done.stdout.decode()
 
