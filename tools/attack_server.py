@@ -157,7 +157,7 @@ HOSTILE_FORMS = [
 
 
 def hostile_forms(target):
-    """Forms of answers that are short and would cost much: each must be answered or refused soon, whoever else waits."""
+    """Sends short forms that are expensive to compile. The server must answer or refuse each within 10 s, and stay healthy."""
     slowest, health = 0, 0
     for form in HOSTILE_FORMS:
         got = []
@@ -173,11 +173,9 @@ def hostile_forms(target):
     return f"{len(HOSTILE_FORMS)} within {slowest:.1f} s each, /health within {health * 1000:.0f} ms"
 
 
-# Forms whose masks take ten times as long as a token of the small model, and which go on for a whole answer.
-SLOW_MASKS = [
-    {"grammar": 'root ::= s\ns ::= . s . | "." s "," | .'},
-    {"grammar": 'root ::= s\ns ::= . s "a" | . s "b" | "." s "," | [^q]'},
-]
+# A form whose masks take about ten times as long as a token of the bundled small model (30 to 45 ms beside 4), for a
+# whole answer. Slower ones are refused at their first token.
+SLOW_MASKS = [{"grammar": 'root ::= s\ns ::= . s . | "." s "," | .'}]
 
 
 def streams_beside_forms(target, streams=20, tokens=48, rounds=3):

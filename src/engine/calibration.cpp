@@ -42,8 +42,8 @@ double Distance(const CalibrationEntry& entry, int64_t tokens) {
   return std::abs(std::log(static_cast<double>(entry.length) / static_cast<double>(tokens)));
 }
 
-// Whether the entry's setting may run: what was measured on few kinds of question says nothing about others.
-// Whoever chose these kinds has such questions.
+// Whether the entry's setting may run. A narrow entry says nothing about other kinds of question, so it runs
+// only where the user named the tasks, and so the kinds.
 bool IsBelieved(const CalibrationEntry& entry) {
   return !entry.narrow || entry.chosen_tasks || entry.setting.prune == "none";
 }

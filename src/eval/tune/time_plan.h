@@ -11,7 +11,8 @@
 
 namespace coppice {
 
-inline constexpr double kTrialRuns = 0.6;  // of a dense answer's time, for a setting's
+// Of a dense answer's time, for a setting's answer. An assumption: what tune looks for takes less than dense.
+inline constexpr double kTrialRuns = 0.6;
 inline constexpr double kQuickMinutes = 6;
 inline constexpr size_t kQuickSamples = 4;  // of a task and half
 
@@ -54,8 +55,8 @@ double TimingSeconds(size_t specs, size_t samples, size_t rounds, double dense_s
 
 // "about 48 minutes", "less than a minute"
 std::string DurationText(double seconds);
-// "9 tasks, 4 samples of each to search on and 4 to test on, 11 s for a dense answer: about 48 minutes;
-// --quick: about 6". `quick`: seconds of a run with --quick, or 0 where this is one.
+// "9 tasks, 4 samples of each to search on and as many to test on, 11 s for a dense answer: about 48 minutes;
+// --quick: about 6 minutes". `quick`: seconds of a run with --quick, or 0 where this is one.
 std::string EstimateText(const TunePlan& plan, double dense_seconds, double quick);
 
 }  // namespace coppice

@@ -43,7 +43,8 @@ class Trials {
   // The approximate seconds that Run would take; 0 if the journal has the result, or if no dense answer is
   // known yet. `share`: of dense's FLOPs.
   double Expect(size_t sample, const std::string& spec, double share);
-  // The mean of a dense answer over those that are known, for a prompt of so many tokens; 0: none is known.
+  // Seconds of a dense answer to a prompt of `tokens` tokens, by the rate of those that ran; 0 before the
+  // first.
   double DenseSeconds(int64_t tokens) const;
   double FlopsShare(const std::string& spec, int64_t tokens);
   // On the first of the samples, in the rounds of the reserve.
