@@ -6,10 +6,11 @@ import struct
 SIZES = [1, 1, 2, 2, 4, 4, 4, 1, None, None, 8, 8, 8]  # of values, by type; 8 is a string, 9 an array
 
 
-def edit(source, target, drop=(), texts=None):
-    """A copy without the keys `drop`, and with the texts {key: text} in place of what was there."""
+def edit(source, target, drop=(), texts=None, lists=None):
+    """A copy without the keys `drop`, and with the texts {key: text} and the lists of numbers {key: list} in place of
+    what was there."""
     data = pathlib.Path(source).read_bytes()
-    texts = dict(texts or {})
+    texts, lists = dict(texts or {}), dict(lists or {})
 
     def number(at, fmt):
         return struct.unpack_from(fmt, data, at)[0]
@@ -32,11 +33,14 @@ def edit(source, target, drop=(), texts=None):
         begin, size = at, number(at, "<Q")
         key = data[at + 8:at + 8 + size].decode()
         at = after_value(at + 12 + size, number(at + 8 + size, "<I"))
-        if key not in drop and key not in texts:
+        if key not in drop and key not in texts and key not in lists:
             entries.append(data[begin:at])
     for key, text in texts.items():
         name, value = key.encode(), text.encode()
         entries.append(struct.pack("<Q", len(name)) + name + struct.pack("<IQ", 8, len(value)) + value)
+    for key, numbers in lists.items():
+        name, values = key.encode(), struct.pack(f"<{len(numbers)}I", *numbers)
+        entries.append(struct.pack("<Q", len(name)) + name + struct.pack("<IIQ", 9, 4, len(numbers)) + values)
     infos = at
     for _ in range(tensors):
         at += 8 + number(at, "<Q")

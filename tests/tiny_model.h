@@ -102,38 +102,41 @@ inline ModelConfig TinyConfig(const TinyOptions& options) {
   const bool gemma = options.architecture == "gemma3";
   c.shape = {.architecture = options.architecture,
              .name = "tiny",
-             .layers = options.layers,
              .hidden = 64,
-             .ffn = 96,
-             .heads = 8,
-             .kv_heads = bloom ? 8 : options.kv_heads,
-             .head_dim = options.head_dim,
              .vocab = 50,
              .gated_ffn = !bloom,
              .alibi = bloom,
-             .post_norms = gemma,
-             .window = gemma ? 1000 : 0};  // longer than most prompts of tests
+             .post_norms = gemma};
+  for (int l = 0; l < options.layers; ++l) {
+    const bool windowed = gemma && l % 3 != 2;
+    c.shape.layers.push_back({.heads = 8,
+                              .kv_heads = bloom ? 8 : options.kv_heads,
+                              .head_dim = options.head_dim,
+                              .window = windowed ? 1000 : 0,  // longer than most prompts of tests
+                              .rope = bloom      ? kNoRope
+                                      : windowed ? 1
+                                                 : 0,
+                              .ffn = 96});
+  }
   c.context = 4096;
   c.norm = bloom ? NormKind::kLayer : NormKind::kRms;
   c.ffn = bloom ? FfnKind::kGelu : gemma ? FfnKind::kGeGlu : FfnKind::kSwiGlu;
-  c.rope.dims = options.head_dim;
-  c.rope.interleaved = options.interleaved;
+  if (!bloom) c.ropes = {{.dims = options.head_dim, .interleaved = options.interleaved}};
   c.qkv_bias = bloom || options.architecture == "qwen2";
   c.head_norms = gemma;
   if (gemma) {
-    for (int l = 0; l < options.layers; ++l) c.shape.global_layers.push_back(l % 3 == 2);
-    c.window_rope = c.rope;
-    c.window_rope->base = 100;
+    c.ropes.push_back({.dims = options.head_dim, .base = 100, .interleaved = options.interleaved});
     c.embedding_scale = 8;
   }
   c.all_biases = c.embedding_norm = bloom;
   return c;
 }
 
-inline void AddTinyLayer(const ModelShape& s, int layer, TinyStore& store, TestRandom& random) {
-  const std::string p = "blk." + std::to_string(layer) + ".";
-  const int64_t q = int64_t{s.heads} * s.head_dim;
-  const int64_t kv = int64_t{s.kv_heads} * s.head_dim;
+inline void AddTinyLayer(const ModelShape& s, int l, TinyStore& store, TestRandom& random) {
+  const std::string p = "blk." + std::to_string(l) + ".";
+  const LayerShape& layer = s.layer(l);
+  const int64_t q = layer.query_width();
+  const int64_t kv = layer.key_width();
   const bool bloom = s.architecture == "bloom";
   const auto linear = [&](const std::string& name, int64_t rows, int64_t cols, bool bias) {
     store.Add(p + name + ".weight", {rows, cols}, 1 / std::sqrt(static_cast<float>(cols)), 0, random);
@@ -155,31 +158,33 @@ inline void AddTinyLayer(const ModelShape& s, int layer, TinyStore& store, TestR
   linear("attn_output", s.hidden, q, bloom);
   norm("ffn_norm", s.hidden);
   if (s.architecture == "gemma3") {
-    for (const char* name : {"attn_q_norm", "attn_k_norm"}) norm(name, s.head_dim);
+    for (const char* name : {"attn_q_norm", "attn_k_norm"}) norm(name, layer.head_dim);
     for (const char* name : {"post_attention_norm", "post_ffw_norm"}) norm(name, s.hidden);
   }
-  if (s.gated_ffn) linear("ffn_gate", s.ffn, s.hidden, false);
-  linear("ffn_up", s.ffn, s.hidden, bloom);
-  linear("ffn_down", s.hidden, s.ffn, bloom);
+  if (s.gated_ffn) linear("ffn_gate", layer.ffn, s.hidden, false);
+  linear("ffn_up", layer.ffn, s.hidden, bloom);
+  linear("ffn_down", s.hidden, layer.ffn, bloom);
 }
 
-inline TinyModel MakeTiny(const TinyOptions& options) {
-  TinyModel model{TinyConfig(options), std::make_shared<TinyStore>()};
+inline TinyModel MakeTiny(ModelConfig config, uint64_t seed) {
+  TinyModel model{std::move(config), std::make_shared<TinyStore>()};
   const ModelShape& s = model.config.shape;
-  const bool bloom = options.architecture == "bloom";
-  TestRandom random(options.seed);
+  const bool bloom = s.architecture == "bloom";
+  TestRandom random(seed);
   TinyStore& store = *model.store;
   store.Add("token_embd.weight", {s.vocab, s.hidden}, 0.5f, 0, random);
   if (bloom) {
     store.Add("token_embd_norm.weight", {s.hidden}, 0.1f, 1, random);
     store.Add("token_embd_norm.bias", {s.hidden}, 0.1f, 0, random);
   }
-  for (int l = 0; l < s.layers; ++l) AddTinyLayer(s, l, store, random);
+  for (int l = 0; l < s.layer_count(); ++l) AddTinyLayer(s, l, store, random);
   store.Add("output_norm.weight", {s.hidden}, 0.1f, 1, random);
   if (bloom) store.Add("output_norm.bias", {s.hidden}, 0.1f, 0, random);
   store.Add("output.weight", {s.vocab, s.hidden}, 0.5f / std::sqrt(64.0f), 0, random);
   return model;
 }
+
+inline TinyModel MakeTiny(const TinyOptions& options) { return MakeTiny(TinyConfig(options), options.seed); }
 
 // Ids from kFirstNeedle on are needles: every query of every head looks at them, the more the higher the id,
 // in every layer. The attention of random weights is near uniform and its scores nearly tie; these are far
@@ -189,7 +194,7 @@ inline constexpr int32_t kFirstNeedle = 42;
 inline TinyModel MakeNeedle(const TinyOptions& options) {
   TinyModel model = MakeTiny(options);
   // The last dimension of a head turns slowest, in either pairing; this base all but stops it.
-  model.config.rope.base = 1e8;
+  for (RopeConfig& rope : model.config.ropes) rope.base = 1e8;
   const ModelShape& s = model.config.shape;
   TinyStore& store = *model.store;
   const MutableTensorView embedding = store.Mutable("token_embd.weight");
@@ -197,13 +202,14 @@ inline TinyModel MakeNeedle(const TinyOptions& options) {
     embedding.Row<float>(id)[0] = 3;
     embedding.Row<float>(id)[1] = id < kFirstNeedle ? 0 : 2 + 0.25f * static_cast<float>(id - kFirstNeedle);
   }
-  for (int l = 0; l < s.layers; ++l) {
+  for (int l = 0; l < s.layer_count(); ++l) {
+    const int64_t c = s.layer(l).head_dim;
     const std::string p = "blk." + std::to_string(l) + ".";
     for (const auto& [name, coordinate] : {std::pair{"attn_q.weight", 0}, std::pair{"attn_k.weight", 1}}) {
       const MutableTensorView w = store.Mutable(p + name);
       for (int64_t r = 0; r < w.rows; ++r) {
         const std::span<float> row = w.Row<float>(r);
-        const bool carries = r % s.head_dim == s.head_dim - 1;
+        const bool carries = r % c == c - 1;
         for (float& x : row) x *= carries ? 0.0f : 0.3f;
         if (carries) row[static_cast<size_t>(coordinate)] = 2;
       }

@@ -139,7 +139,7 @@ TEST(Calibration, SettingsMustFitTheModel) {
 // Defaults belong to the program, a calibration to what was measured.
 TEST(Calibration, ChangedDefaultsEndASetting) {
   ModelShape shape;
-  shape.layers = 8;
+  shape.layers.resize(8);
   json kept = Entry(0.01, 4096, "static:keep=0.5,layer=5");
   kept["settings"] = SettingsOf("static:keep=0.5,layer=5", shape, 4096);
   json changed = Entry(0.01, 8192, "static:keep=0.5,layer=5");
@@ -183,7 +183,7 @@ TEST(Calibration, ASettingForOneQuestionIsChecked) {
            {OneQuestion("sdtp:file=/etc/passwd"), "entries[0].one_question.prune: sdtp:file names a file"}})
     EXPECT_THAT(ErrorOf([&] { Parse(with(one_question)); }), HasSubstr(part));
   ModelShape shape;
-  shape.layers = 8;
+  shape.layers.resize(8);
   EXPECT_THAT(ErrorOf([&] { CheckedFor(shape, Parse(with(OneQuestion("static:layer=50")))); }),
               HasSubstr("entries[0].one_question.prune: static"));
   json changed = OneQuestion("static:keep=0.5,layer=5");
@@ -195,7 +195,7 @@ TEST(Calibration, ASettingForOneQuestionIsChecked) {
 TEST(Calibration, LayersThatASecondQuestionReuses) {
   const ModelShape shape = OpenModel(kModel).config.shape;
   const auto reused = [&](const std::string& prune) { return ReusedLayers(prune, shape, 4096); };
-  EXPECT_EQ(reused("none"), shape.layers);
+  EXPECT_EQ(reused("none"), shape.layer_count());
   EXPECT_EQ(reused("static:layer=5,keep=0.5"), 5);
   EXPECT_EQ(reused("static:layer=5,keep=0.5+minference:pattern=block_sparse,blocks=16,min=0"), 0)
       << "a pattern depends on queries that a prefix does not keep";
@@ -356,7 +356,7 @@ TEST(Calibrations, ThoseThatAreShippedAreGood) {
     const json model = json::parse(file.content)["model"];
     ModelShape shape;
     shape.architecture = model["architecture"];
-    shape.layers = model["layers"];
+    shape.layers.resize(model["layers"].get<size_t>());
     const Calibration checked = CheckedFor(shape, calibration);
     for (size_t i = 0; i < checked.entries.size(); ++i) {
       EXPECT_EQ(checked.entries[i].setting.prune, calibration.entries[i].setting.prune) << file.name;
@@ -374,7 +374,7 @@ TEST(WeightsFingerprint, KnowsWeightsAndNothingElse) {
   const OpenedModel other = OpenModel(std::string(COPPICE_SOURCE_DIR) + "/models/coppice-12-q8_0.gguf");
   EXPECT_NE(print, WeightsFingerprintOf(*other.store, other.config));
   ModelConfig stretched = one.config;
-  stretched.rope.base *= 2;
+  stretched.ropes.front().base *= 2;
   EXPECT_NE(print, WeightsFingerprintOf(*one.store, stretched));
 }
 

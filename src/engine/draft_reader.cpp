@@ -51,9 +51,9 @@ DraftReader::DraftReader(const std::string& path, const Tokenizer& target, int64
 
 std::string DraftReader::Refusal(std::span<const int32_t> tokens) const {
   const ModelConfig& config = transformer_.config();
-  if (config.shape.window > 0 && std::ssize(tokens) > config.shape.window) {
-    return fmt::format("the second model attends in a sliding window of {}, shorter than the prompt",
-                       config.shape.window);
+  const int32_t window = config.shape.NarrowestWindow();
+  if (window > 0 && std::ssize(tokens) > window) {
+    return fmt::format("the second model attends in a sliding window of {}, shorter than the prompt", window);
   }
   if (std::ssize(tokens) > config.context) {
     return fmt::format("the second model was trained for {} tokens, fewer than the prompt has",
@@ -74,7 +74,7 @@ DraftReading DraftReader::Read(std::span<const int32_t> tokens, int look_ahead, 
   Workspace workspace = transformer_.NewWorkspace(tile_rows_, be.memory());
   RunControl part = control;
   part.progress = [&](double layers) {
-    if (control.progress) control.progress(layers / transformer_.config().shape.layers);
+    if (control.progress) control.progress(layers / transformer_.config().shape.layer_count());
   };
   Tensor logits;
   transformer_.Prefill(tokens.first(static_cast<size_t>(count - 1)), {scores, sequence, workspace, be, part},

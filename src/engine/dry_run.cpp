@@ -1,5 +1,6 @@
 #include "engine/dry_run.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <memory>
@@ -39,8 +40,8 @@ class Variates {
 struct ScoreRandom {
   const ModelConfig& config;
   Variates variates = {};
-  // By number of rows and window: computing a pattern takes seconds, and equal layers share one result.
-  std::map<std::pair<int64_t, int32_t>, double> densities = {};
+  // By number of rows: computing a pattern takes seconds, and equal layers share one result.
+  std::map<std::pair<int64_t, LayerShape>, double> densities = {};
   std::vector<float> hidden = std::vector<float>(static_cast<size_t>(config.shape.hidden));  // zeros
   bool patterns = true;  // false: patterns are not computed, and cost nothing
 };
@@ -98,7 +99,7 @@ void PlannedLayer::AddScores(const Needs& needs, Observation& seen) const {
     }
   };
   for (const Needs::Mass& mass : needs.masses)
-    fill(seen.AddMass(mass, mass.per_kv_head ? random_.config.shape.kv_heads : 1));
+    fill(seen.AddMass(mass, mass.per_kv_head ? shape().kv_heads : 1));
   const int64_t keys = seen.phase == Phase::kPrefill ? seen.rows() : seen.prompt_tokens;
   for (const Needs::Units& units : needs.unit_scores)
     fill(seen.AddUnitScores(units, (keys + units.unit - 1) / units.unit));
@@ -108,8 +109,8 @@ void PlannedLayer::AddScores(const Needs& needs, Observation& seen) const {
 double PlannedLayer::Density(Stream& x, const Pass& pass) const {
   if (!random_.patterns) return 0;
   const int64_t rows = x.rows();
-  const int32_t window = random_.config.shape.WindowOf(x.seen().layer);
-  const std::pair key(rows, window);
+  const LayerShape& s = random_.config.shape.layer(x.seen().layer);
+  const std::pair key(rows, s);
   if (const auto known = random_.densities.find(key); known != random_.densities.end()) return known->second;
   const auto normal = [&](int64_t width) {
     Tensor t(DType::kF32, rows, width);
@@ -118,17 +119,17 @@ double PlannedLayer::Density(Stream& x, const Pass& pass) const {
     }
     return t;
   };
-  const ModelShape& s = random_.config.shape;
-  const std::vector<float> slopes = s.alibi ? AlibiSlopes(s.heads) : std::vector<float>{};
-  const Tensor queries = normal(int64_t{s.heads} * s.head_dim);
-  const Tensor exact = normal(int64_t{s.kv_heads} * s.head_dim);
+  const bool alibi = random_.config.shape.alibi;
+  const std::vector<float> slopes = alibi ? AlibiSlopes(s.heads) : std::vector<float>{};
+  const Tensor queries = normal(s.query_width());
+  const Tensor exact = normal(s.key_width());
   Tensor keys(pass.backend.cache_dtype(), exact.rows(), exact.cols());
   pass.backend.Convert(exact.view(), keys.mutable_view());
   const AttentionInput in = {{.heads = s.heads,
                               .kv_heads = s.kv_heads,
                               .head_dim = s.head_dim,
-                              .scale = AttentionScale(random_.config),
-                              .window = window,
+                              .scale = AttentionScale(random_.config, s),
+                              .window = s.window,
                               .alibi_slopes = slopes},
                              queries.view(),
                              keys.view(),
@@ -137,6 +138,17 @@ double PlannedLayer::Density(Stream& x, const Pass& pass) const {
                              x.positions()};
   const SparsePattern pattern = AskPattern(x, in, pass);
   return random_.densities[key] = pattern.empty() ? 1 : PatternDensity(pattern, rows, rows);
+}
+
+// Copies of all layers' sizes, with heads of one channel and no ropes.
+ModelConfig Narrow(ModelConfig config) {
+  config.shape.hidden = 1;
+  for (LayerShape& layer : config.shape.layers) {
+    layer.head_dim = 1;
+    layer.rope = kNoRope;
+  }
+  config.ropes.clear();
+  return config;
 }
 
 // A cold tier that stores nothing, because the first decode step reads nothing back.
@@ -167,12 +179,12 @@ std::shared_ptr<const PrefixState> PlannedState(const ModelShape& narrow, const 
   auto state = std::make_shared<PrefixState>();
   state->tokens.resize(static_cast<size_t>(prefix.rows));
   state->point = prefix.point;
-  const int64_t width = int64_t{narrow.kv_heads} * narrow.head_dim;
   for (int l = 0; l < LayersWithKeys(prefix.point); ++l) {
+    const int64_t width = narrow.layer(l).key_width();
     state->layers.push_back(
         {Tensor::Zeros(DType::kBF16, prefix.rows, width), Tensor::Zeros(DType::kBF16, prefix.rows, width)});
   }
-  if (prefix.point.layer < narrow.layers)
+  if (prefix.point.layer < narrow.layer_count())
     state->hidden = Tensor::Zeros(DType::kF32, prefix.rows, narrow.hidden);
   return state;
 }
@@ -189,13 +201,10 @@ std::vector<int32_t> EnterPlanned(SequenceState& sequence, const TokenSet& input
 Ledger Plan(const ModelConfig& config, int64_t tokens, TokenPolicy& policy, Backend& be,
             const PlannedPrefix& prefix = {}, bool patterns = true) {
   const ModelShape& shape = config.shape;
-  ModelConfig narrow = config;
-  narrow.shape.hidden = 1;
-  narrow.shape.head_dim = 1;
-  narrow.shape.alibi = true;  // so that no RoPE tables are needed
+  const ModelConfig narrow = Narrow(config);
   SequenceState sequence(narrow, {}, DType::kBF16, tokens, tokens + 1);
-  const int64_t narrow_row = LayerBytes(narrow.shape, DType::kBF16);
-  const int64_t row = LayerBytes(shape, be.cache_dtype());
+  const std::vector<int64_t> narrow_rows = LayerBytes(narrow.shape, DType::kBF16);
+  const std::vector<int64_t> rows = LayerBytes(shape, be.cache_dtype());
   Ledger& ledger = sequence.ledger = Ledger(shape, tokens);
 
   Workspace workspace(narrow.shape, 1);
@@ -203,27 +212,31 @@ Ledger Plan(const ModelConfig& config, int64_t tokens, TokenPolicy& policy, Back
   ScoreRandom random{.config = config, .patterns = patterns};
   if (prefix.rows > 0) sequence.prefix = {PlannedState(narrow.shape, prefix), prefix.rows};
   std::vector<PlannedLayer> layers;
-  for (int l = 0; l < shape.layers; ++l) layers.emplace_back(l, narrow, random);
+  for (int l = 0; l < shape.layer_count(); ++l) layers.emplace_back(l, narrow, random);
   const auto forward = [&](Phase phase, const std::vector<int32_t>& positions) {
     Stream x(phase, sequence, Tensor::Zeros(DType::kF32, std::ssize(positions), 1), positions, true);
     ShowHidden(random, x);
     for (const PlannedLayer& layer : layers) layer.Forward(x, pass);
-    ledger.kv_bytes = sequence.kv_bytes() / narrow_row * row;
+    ledger.kv_bytes = 0;
+    for (size_t l = 0; l < rows.size(); ++l)
+      ledger.kv_bytes += sequence.layers[l].cache.bytes() / narrow_rows[l] * rows[l];
     ledger.aux_bytes = sequence.aux.tokens() * ParkedBytes(shape, be.cache_dtype());
   };
 
   const PolicyFacts facts = policy.Facts();
   forward(Phase::kPrefill, EnterPlanned(sequence, policy.Input(tokens, be), facts.compact_positions));
-  ledger.kv_bytes_dense = tokens * shape.layers * row;
+  ledger.kv_bytes_dense = tokens * TokenBytes(shape, be.cache_dtype());
   ledger.NoteHeld(ledger.kv_bytes, ledger.aux_bytes);
   if (facts.offload_block > 0) {
-    sequence.cold = std::make_unique<ColdCache>(std::make_unique<Nowhere>(facts.offload_block * narrow_row),
-                                                shape.layers, facts.offload_block);
+    const int64_t record = facts.offload_block * std::ranges::max(narrow_rows);
+    sequence.cold = std::make_unique<ColdCache>(std::make_unique<Nowhere>(record), shape.layer_count(),
+                                                facts.offload_block);
     const auto current = static_cast<int32_t>(sequence.depth.size());
-    sequence.depth.push_back(shape.layers);
+    sequence.depth.push_back(shape.layer_count());
     forward(Phase::kDecode, {current});
-    ledger.kv_bytes -= shape.layers * row;  // the current token's keys and values
-    ledger.cold_bytes = sequence.cold_bytes() / narrow_row * row;
+    ledger.kv_bytes -= TokenBytes(shape, be.cache_dtype());  // the current token's
+    for (int l = 0; l < shape.layer_count(); ++l)
+      ledger.cold_bytes += std::ssize(sequence.cold->ColdPositions(l)) * rows[static_cast<size_t>(l)];
   }
   return std::move(ledger);
 }

@@ -105,7 +105,7 @@ TEST_F(DryRunTest, PlansTheColdTier) {
   EXPECT_GT(plan.ledger.cold_bytes, 0);
   EXPECT_EQ(plan.ledger.cold_bytes, answer.ledger.cold_bytes);
   const ModelShape shape = ParseShape(kShape).config.shape;
-  EXPECT_EQ(plan.ledger.kv_bytes + int64_t{2} * 4 * shape.layers * shape.kv_heads * shape.head_dim,
+  EXPECT_EQ(plan.ledger.kv_bytes + int64_t{2} * 4 * shape.layer_count() * shape.layer(0).key_width(),
             answer.ledger.kv_bytes);
 }
 

@@ -213,10 +213,7 @@ void Engine::Account(Run& run, Answer& answer) const {
     ledger.blocks_written = sequence.cold->blocks_written();
     ledger.blocks_loaded = sequence.cold->blocks_loaded();
   }
-  const ModelShape& s = transformer_.config().shape;
-  const int64_t positions = ledger.prompt_tokens() + run.decoded;
-  ledger.kv_bytes_dense =
-      2 * s.layers * positions * BytesOf(backend_->cache_dtype(), int64_t{s.kv_heads} * s.head_dim);
+  ledger.kv_bytes_dense = sequence.dense_kv_bytes(ledger.prompt_tokens() + run.decoded);
   for (const DroppedShare& drop : run.dropped)
     run.confidence.dropped_mass = std::max(run.confidence.dropped_mass, drop.share);
   if (run.request.confidence) answer.confidence = run.confidence;

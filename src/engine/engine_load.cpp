@@ -63,10 +63,11 @@ Engine::Engine(std::shared_ptr<const TensorStore> store, ModelConfig config,
   documents_ =
       std::make_unique<DocumentCache>(*options.documents, [this, exact = options.exact, fast = options.fast] {
         const ModelConfig& model = transformer_.config();
+        std::vector<int64_t> key_widths;
+        for (const LayerShape& layer : model.shape.layers) key_widths.push_back(layer.key_width());
         return PrefixFormat{.fingerprint = FingerprintOf(*store_, model, *backend_, exact, fast),
                             .cache_type = backend_->cache_dtype(),
-                            .layers = model.shape.layers,
-                            .key_width = int64_t{model.shape.kv_heads} * model.shape.head_dim,
+                            .key_widths = std::move(key_widths),
                             .hidden = model.shape.hidden,
                             .vocab = model.shape.vocab};
       });

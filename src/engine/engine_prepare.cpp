@@ -55,7 +55,7 @@ void Engine::Prepare(Run& run, const DocumentCache* documents) {
   const int64_t room = context_ - prompt_tokens;
   run.wanted = request.max_tokens < 0 ? room : std::min(request.max_tokens, room);
   const ModelShape& shape = transformer_.config().shape;
-  CheckFits({.keys_values = prompt_tokens * shape.layers * LayerBytes(shape, backend_->cache_dtype()),
+  CheckFits({.keys_values = prompt_tokens * TokenBytes(shape, backend_->cache_dtype()),
              .workspace = Workspace::Bytes(shape, prompt_tokens, tile_rows_)});
   run.sequence = transformer_.NewSequence(prompt_tokens, prompt_tokens + run.wanted, *backend_);
   run.sequence.cold_options = cold_options_;
@@ -65,14 +65,14 @@ void Engine::Prepare(Run& run, const DocumentCache* documents) {
 
 void Engine::CheckProcesses(const PruneChoice& choice) const {
   if (comm_ == nullptr) return;
-  if (const std::string why = SplitRefusal(*choice.policy, transformer_.config().shape.layers); !why.empty())
+  if (const std::string why = SplitRefusal(*choice.policy, transformer_.config().shape.layer_count()); !why.empty())
     throw PruneError("{}: does not go with {} processes: {}", choice.spec, comm_->size(), why);
 }
 
 void Engine::PreferDense(Run& run, const DocumentCache& documents) {
   const Request& request = run.request;
   const int64_t dense =
-      documents.DenseTokens(request.tokens, transformer_.config().shape.layers, request.documents_owner);
+      documents.DenseTokens(request.tokens, transformer_.config().shape.layer_count(), request.documents_owner);
   if (!IsMost(dense, std::ssize(request.tokens))) return;
   run.prune = MakePolicy("none", Context(run), {});
   run.prune.reason = fmt::format("the document's read is complete: {} tokens have dense states", dense);
@@ -86,10 +86,10 @@ void Engine::PreferCheaper(Run& run, const DocumentCache& documents) {
   const Request& request = run.request;
   const ModelConfig& config = transformer_.config();
   const int64_t count = std::ssize(request.tokens);
-  if (!SavesPrefill(*run.prune.policy, config.shape.layers)) return;
+  if (!SavesPrefill(*run.prune.policy, config.shape.layer_count())) return;
   const auto taken = [&](const TokenPolicy& policy) -> PlannedPrefix {
     const auto [point, rows] = documents.WouldTake(
-        request.tokens, RulesOf(policy, config.shape.layers, count), request.documents_owner);
+        request.tokens, RulesOf(policy, config.shape.layer_count(), count), request.documents_owner);
     return {point, rows};
   };
   const auto work = [](const PlannedPrefix& prefix) { return prefix.rows * DepthOf(prefix.point); };

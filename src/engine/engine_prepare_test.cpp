@@ -162,7 +162,7 @@ TEST_F(OnlyIfItPays, PlansAreWhatRunsCompute) {
       const MethodContext context{.shape = config.shape, .tokens = std::ssize(prompt), .prompt = prompt};
       const PruneChoice choice = MakePolicy(method, context, {});
       const auto [point, rows] = engine->documents()->WouldTake(
-          prompt, RulesOf(*choice.policy, config.shape.layers, std::ssize(prompt)));
+          prompt, RulesOf(*choice.policy, config.shape.layer_count(), std::ssize(prompt)));
       const std::unique_ptr<Backend> planner = MakeBackend("reference", {});
       const Ledger plan = PlanPrefill(config, std::ssize(prompt), *choice.policy, {point, rows}, *planner);
       const Answer run = engine->Generate(Ask(prompt, method, false));

@@ -31,10 +31,10 @@ std::string WriteModel(const TempFolder& dir, const Fill& change,
   writer.Add("general.architecture", "llama");
   writer.Add("llama.context_length", uint32_t{512});
   writer.Add("llama.embedding_length", static_cast<uint32_t>(s.hidden));
-  writer.Add("llama.block_count", static_cast<uint32_t>(s.layers));
-  writer.Add("llama.feed_forward_length", static_cast<uint32_t>(s.ffn));
-  writer.Add("llama.attention.head_count", static_cast<uint32_t>(s.heads));
-  writer.Add("llama.attention.head_count_kv", static_cast<uint32_t>(s.kv_heads));
+  writer.Add("llama.block_count", static_cast<uint32_t>(s.layer_count()));
+  writer.Add("llama.feed_forward_length", static_cast<uint32_t>(s.layer(0).ffn));
+  writer.Add("llama.attention.head_count", static_cast<uint32_t>(s.layer(0).heads));
+  writer.Add("llama.attention.head_count_kv", static_cast<uint32_t>(s.layer(0).kv_heads));
   writer.Add("llama.attention.layer_norm_rms_epsilon", 1e-5f);
   if (add_metadata) add_metadata(writer);
   static const ThreadPool pool(1);

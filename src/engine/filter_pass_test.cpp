@@ -44,7 +44,7 @@ TEST_F(FilterTest, ReadsAsTheWholeModelWould) {
   const Transformer model = MakeTransformer(opened_.store, opened_.config);
   const auto count = std::ssize(tokens_);
   const ModelShape& shape = model.config().shape;
-  for (const int layer : {0, 4, shape.layers - 1}) {
+  for (const int layer : {0, 4, shape.layer_count() - 1}) {
     SCOPED_TRACE(layer);
     const FilterReading reading = Read(model, layer, 64);
     FilterWatch watch(layer);

@@ -23,19 +23,51 @@ void AddTensors(const TensorStore& store, Fingerprinter& print) {
   }
 }
 
+// The model has the sizes of its first layer in every layer, at most one window, and at most one more rope,
+// which the layers with the window have.
+bool IsPlain(const ModelConfig& c) {
+  const std::vector<RopeConfig>& ropes = c.ropes;
+  return ropes.size() <= 2 && std::ranges::all_of(c.shape.layers, [&](LayerShape layer) {
+           const bool windowed = layer.window > 0;
+           const size_t rope = windowed && ropes.size() == 2 ? 1 : 0;
+           const bool own_rope =
+               ropes.empty() ? layer.rope != kNoRope
+                             : layer.rope == kNoRope || ropes[static_cast<size_t>(layer.rope)] != ropes[rope];
+           if (own_rope || (windowed && layer.window != c.shape.NarrowestWindow())) return false;
+           layer.rope = c.shape.layer(0).rope;
+           layer.window = c.shape.layer(0).window;
+           return layer == c.shape.layer(0);
+         });
+}
+
 // What most models do not have, so that the fingerprints of those that do not stay the same.
 void AddExtras(const ModelConfig& c, Fingerprinter& print) {
-  for (const bool global : c.shape.global_layers) print.Add(int64_t{global});
-  if (c.window_rope) print.Add(c.window_rope->base);
-  if (c.window_rope) print.Add(c.window_rope->factor);
+  const ModelShape& s = c.shape;
+  if (s.NarrowestWindow() > 0 && (c.ropes.size() > 1 || s.WidestWindow() == 0)) {
+    for (const LayerShape& layer : s.layers) print.Add(int64_t{layer.window == 0});
+  }
+  for (size_t r = 1; r < c.ropes.size(); ++r) {
+    print.Add(c.ropes[r].base);
+    print.Add(c.ropes[r].factor);
+  }
   if (c.attention_scale != 0) print.Add(c.attention_scale);
+  if (IsPlain(c)) return;
+  for (const LayerShape& l : s.layers) {
+    for (const int64_t size : {int64_t{l.heads}, int64_t{l.kv_heads}, int64_t{l.head_dim}, int64_t{l.window},
+                               int64_t{l.rope}, l.ffn})
+      print.Add(size);
+  }
 }
+
+RopeConfig FirstRope(const ModelConfig& c) { return c.ropes.empty() ? RopeConfig() : c.ropes.front(); }
 
 void AddConfig(const ModelConfig& c, Fingerprinter& print) {
   const ModelShape& s = c.shape;
+  const LayerShape& l = s.layer(0);
   print.Add(s.architecture);
-  for (const int64_t size : {int64_t{s.layers}, s.hidden, s.ffn, int64_t{s.heads}, int64_t{s.kv_heads},
-                             int64_t{s.head_dim}, s.vocab, int64_t{s.gated_ffn}, int64_t{s.window}}) {
+  for (const int64_t size :
+       {int64_t{s.layer_count()}, s.hidden, l.ffn, int64_t{l.heads}, int64_t{l.kv_heads}, int64_t{l.head_dim},
+        s.vocab, int64_t{s.gated_ffn}, int64_t{s.NarrowestWindow()}}) {
     print.Add(size);
   }
   for (const int64_t kind : {static_cast<int64_t>(c.norm), static_cast<int64_t>(c.ffn),
@@ -44,7 +76,7 @@ void AddConfig(const ModelConfig& c, Fingerprinter& print) {
     print.Add(kind);
   }
   AddExtras(c, print);
-  const RopeConfig& r = c.rope;
+  const RopeConfig r = FirstRope(c);
   for (const int64_t field :
        {int64_t{r.dims}, int64_t{r.interleaved}, static_cast<int64_t>(r.scaling), r.original_context}) {
     print.Add(field);
@@ -59,15 +91,17 @@ void AddConfig(const ModelConfig& c, Fingerprinter& print) {
 // later would invalidate existing calibration files.
 void AddIdentity(const ModelConfig& c, Fingerprinter& print) {
   const ModelShape& s = c.shape;
+  const LayerShape& l = s.layer(0);
   print.Add(s.architecture);
-  for (const int64_t size : {int64_t{s.layers}, s.hidden, s.ffn, int64_t{s.heads}, int64_t{s.kv_heads},
-                             int64_t{s.head_dim}, int64_t{s.window}}) {
+  for (const int64_t size : {int64_t{s.layer_count()}, s.hidden, l.ffn, int64_t{l.heads}, int64_t{l.kv_heads},
+                             int64_t{l.head_dim}, int64_t{s.NarrowestWindow()}}) {
     print.Add(size);
   }
-  print.Add(static_cast<int64_t>(c.rope.scaling));
-  print.Add(c.rope.original_context);
-  print.Add(c.rope.base);
-  print.Add(c.rope.factor);
+  const RopeConfig rope = FirstRope(c);
+  print.Add(static_cast<int64_t>(rope.scaling));
+  print.Add(rope.original_context);
+  print.Add(rope.base);
+  print.Add(rope.factor);
   AddExtras(c, print);
 }
 

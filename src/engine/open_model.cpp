@@ -29,12 +29,13 @@ OpenedModel OpenModel(const std::string& path) {
 
 Transformer MakeTransformer(std::shared_ptr<const TensorStore> store, ModelConfig config, Backend* backend) {
   std::shared_ptr<const Weights> weights = Weights::Load(std::move(store), config);
-  if (backend != nullptr) {
-    backend->CheckNeeds({.head_dim = config.shape.head_dim,
+  if (backend == nullptr) return {std::move(config), std::move(weights)};
+  for (const LayerShape& layer : config.shape.layers) {
+    backend->CheckNeeds({.head_dim = layer.head_dim,
                          .activation = config.ffn == FfnKind::kGeGlu ? Activation::kGelu : Activation::kSilu,
                          .embedding_scale = static_cast<float>(config.embedding_scale)});
   }
-  if (backend != nullptr) weights = Weights::Place(std::move(weights), *backend);
+  weights = Weights::Place(std::move(weights), *backend);
   return {std::move(config), std::move(weights)};
 }
 

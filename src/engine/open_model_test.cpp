@@ -14,7 +14,7 @@ TEST(GpuOpenModel, RefusesHeadsThatAreTooWideBeforeTheWeightsAreCopied) {
   if (!backend) GTEST_SKIP() << "this machine has no GPU";
   SyntheticModel model = ParseShape("tiny");
   ASSERT_NO_THROW(MakeTransformer(MakeSyntheticStore(model), model.config, backend.get()));
-  model.config.shape.head_dim = 160;
+  model.config.shape.layers.back().head_dim = 160;
   EXPECT_EQ(ErrorOf([&] { MakeTransformer(MakeSyntheticStore(model), model.config, backend.get()); }),
             "[gpu] heads of 160 channels: the kernels take up to 128");
   const std::unique_ptr<Backend> cpu = MakeBackend("cpu", {});

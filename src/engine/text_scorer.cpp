@@ -95,7 +95,7 @@ ScoredText TextScorer::Score(std::span<const std::string> pieces, const RunContr
     input.insert(input.end(), ids.begin() + begin, ids.begin() + end);
     part.progress = [&](double layers) {
       if (!control.progress) return;
-      const double share = layers / transformer_.config().shape.layers;
+      const double share = layers / transformer_.config().shape.layer_count();
       control.progress((static_cast<double>(done) + share * static_cast<double>(end - done)) /
                        static_cast<double>(count));
     };

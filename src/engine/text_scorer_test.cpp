@@ -90,7 +90,7 @@ TEST(SelfInformation, LogProbabilities) {
     }
     // Every row of every layer, and a head for every row but the last.
     const ModelShape& s = model.config().shape;
-    EXPECT_NEAR(score.flops, s.layers * LayerFlops(s, {150, 150, 150}) + 149 * HeadFlops(s), 1.0);
+    EXPECT_NEAR(score.flops, s.layer_count() * LayerFlops(s, {150, 150, 150}) + 149 * HeadFlops(s), 1.0);
   }
 }
 

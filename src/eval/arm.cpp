@@ -177,7 +177,7 @@ Request RequestFor(const std::string& prune, const ArmContext& context, double s
   request.protection = context.protection;
   request.cancelled = context.cancelled;
   request.use_documents = context.use_documents;
-  const double layers = context.engine.model().config().shape.layers;
+  const double layers = context.engine.model().config().shape.layer_count();
   if (context.progress) {
     request.progress = [&context, share_begin, share, layers](double done) {
       context.progress(share_begin + share * done / layers);

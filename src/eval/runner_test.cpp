@@ -93,7 +93,7 @@ TEST(Runner, RowsHoldWhatAReportNeeds) {
   EXPECT_LT(pruned["flops_ratio"].get<double>(), 0.9);
   EXPECT_GT(pruned["kl"].get<double>(), 0);
   EXPECT_EQ(pruned["n"], 2);
-  const size_t layers = static_cast<size_t>(Bundled().model().config().shape.layers);
+  const size_t layers = static_cast<size_t>(Bundled().model().config().shape.layer_count());
   ASSERT_EQ(pruned["kept_per_layer"].size(), layers);
   EXPECT_EQ(pruned["kept_per_layer"][0], 1.0);
   EXPECT_NEAR(pruned["kept_per_layer"][layers - 1].get<double>(), 0.0625, 0.01);

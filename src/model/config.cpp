@@ -26,8 +26,6 @@ struct ArchitectureTraits {
   bool qkv_bias = false;
   bool all_biases = false;
   bool embedding_norm = false;
-  bool gguf_interleaved =
-      false;  // GGUF converters permute q and k for interleaved RoPE: Llama's, not Qwen2's
   bool head_norms = false;
   bool post_norms = false;
   bool scaled_embedding = false;  // by sqrt(hidden)
@@ -39,7 +37,7 @@ struct ArchitectureTraits {
 const std::vector<ArchitectureTraits>& Architectures() {
   static const std::vector<ArchitectureTraits> list = {
       // Llama 2, 3, 3.1, 3.2, Mistral and XGen
-      {.gguf = "llama", .hf = {"llama", "mistral"}, .gguf_interleaved = true},
+      {.gguf = "llama", .hf = {"llama", "mistral"}, .positions = {.gguf_interleaved = true}},
       // Qwen 1.5, 2, 2.5
       {.gguf = "qwen2", .hf = {"qwen2"}, .qkv_bias = true},
       {.gguf = "bloom",
@@ -97,22 +95,32 @@ struct ShapeKeys {
 void ReadShape(const KeyReader& read, const ShapeKeys& keys, std::optional<int64_t> default_ffn,
                ModelConfig& c) {
   ModelShape& s = c.shape;
-  s.layers = static_cast<int>(read.Count(keys.layers, limits::kMaxLayers));
+  const auto count = static_cast<int>(read.Count(keys.layers, limits::kMaxLayers));
   s.hidden = read.Count(keys.hidden, limits::kMaxHidden);
-  s.heads = static_cast<int>(read.Count(keys.heads, limits::kMaxHeads));
-  s.kv_heads = static_cast<int>(read.Count(keys.kv_heads, limits::kMaxHeads, s.heads));
-  if (s.heads % s.kv_heads != 0) {
-    Refuse(read.path, keys.kv_heads,
-           fmt::format("= {} does not divide {} = {}", s.kv_heads, keys.heads, s.heads));
+  const std::vector<int64_t> heads = read.Counts(keys.heads, limits::kMaxHeads, count);
+  const std::vector<int64_t> kv_heads = read.Counts(keys.kv_heads, limits::kMaxHeads, count, heads);
+  std::vector<int64_t> even;  // the heads share the hidden size
+  for (const int64_t h : heads) even.push_back(std::max<int64_t>(1, s.hidden / h));
+  const bool has_head_dim = read.Has(keys.head_dim);
+  const std::vector<int64_t> head_dim = read.Counts(keys.head_dim, limits::kMaxHeadDim, count, even);
+  std::vector<int64_t> usual_ffn;
+  if (default_ffn) usual_ffn.assign(heads.size(), *default_ffn * s.hidden);
+  const std::vector<int64_t> ffn = read.Counts(keys.ffn, limits::kMaxHidden, count, usual_ffn);
+  for (size_t l = 0; l < heads.size(); ++l) {
+    if (heads[l] % kv_heads[l] != 0) {
+      Refuse(read.path, keys.kv_heads,
+             fmt::format("= {} does not divide {} = {}", kv_heads[l], keys.heads, heads[l]));
+    }
+    if (!has_head_dim && s.hidden % heads[l] != 0) {
+      Refuse(read.path, keys.heads,
+             fmt::format("= {} does not divide {} = {}", heads[l], keys.hidden, s.hidden));
+    }
+    s.layers.push_back({.heads = static_cast<int>(heads[l]),
+                        .kv_heads = static_cast<int>(kv_heads[l]),
+                        .head_dim = static_cast<int>(head_dim[l]),
+                        .rope = s.alibi ? kNoRope : 0,
+                        .ffn = ffn[l]});
   }
-  if (!read.integer(keys.head_dim) && s.hidden % s.heads != 0) {
-    Refuse(read.path, keys.heads,
-           fmt::format("= {} does not divide {} = {}", s.heads, keys.hidden, s.hidden));
-  }
-  s.head_dim = static_cast<int>(
-      read.Count(keys.head_dim, limits::kMaxHeadDim, std::max<int64_t>(1, s.hidden / s.heads)));
-  s.ffn = read.Count(keys.ffn, limits::kMaxHidden,
-                     default_ffn ? std::optional(*default_ffn * s.hidden) : std::nullopt);
   c.context = read.Count(keys.context, limits::kMaxContext, 2048);
   c.norm_eps = read.Positive(keys.eps, 1e-5);
 }
@@ -136,7 +144,8 @@ ModelConfig ConfigFromGguf(const GgufMetadata& m) {
   c.shape.name = m.String("general.name").value_or("");
   const std::string p = name + ".";
   const KeyReader read{m.path(), [&](const std::string& k) { return m.Integer(k); },
-                       [&](const std::string& k) { return m.Number(k); }};
+                       [&](const std::string& k) { return m.Number(k); },
+                       [&](const std::string& k) { return m.IsArray(k) ? m.Integers(k) : std::nullopt; }};
   if (const int64_t experts = m.Integer(p + "expert_count").value_or(0); experts != 0) {
     const int64_t used = m.Integer(p + "expert_used_count").value_or(0);
     if (used > experts) {
@@ -152,15 +161,14 @@ ModelConfig ConfigFromGguf(const GgufMetadata& m) {
        traits->norm == NormKind::kRms ? p + "attention.layer_norm_rms_epsilon"
                                       : p + "attention.layer_norm_epsilon"},
       std::nullopt, c);
-  c.rope.interleaved = traits->gguf_interleaved;
   ReadGgufPositions(m, read, p, traits->positions, c);
   RefuseSoftcaps(read, p);
   ApplyShape(*traits, c);
   if (const std::string key = p + "attention.scale"; read.number(key)) {
     c.attention_scale = read.Positive(key, 1);
-  } else if (name == "gemma3" && c.shape.layers == 62) {
+  } else if (name == "gemma3" && c.shape.layer_count() == 62) {
     // The 27b model alone divides by sqrt(hidden / heads), and only its depth tells, as in llama.cpp.
-    c.attention_scale = 1 / std::sqrt(static_cast<double>(c.shape.hidden) / c.shape.heads);
+    c.attention_scale = 1 / std::sqrt(static_cast<double>(c.shape.hidden) / c.shape.layer(0).heads);
   }
   return c;
 }
@@ -220,7 +228,8 @@ ModelConfig ConfigFromHf(const nlohmann::json& j, const std::string& folder) {
   ApplyTraits(*traits, c);
   c.hf_names = true;
   const KeyReader read{keys.path, [&](const std::string& k) { return keys.Integer(k); },
-                       [&](const std::string& k) { return keys.Number(k); }};
+                       [&](const std::string& k) { return keys.Number(k); },
+                       [&](const std::string& k) { return keys.Integers(k); }};
   const bool is_bloom = traits->alibi;
   if (is_bloom) {
     ReadHfBloom(keys, read, c);
@@ -234,9 +243,9 @@ ModelConfig ConfigFromHf(const nlohmann::json& j, const std::string& folder) {
   return c;
 }
 
-float AttentionScale(const ModelConfig& c) {
+float AttentionScale(const ModelConfig& c, const LayerShape& layer) {
   if (c.attention_scale > 0) return static_cast<float>(c.attention_scale);
-  return 1 / std::sqrt(static_cast<float>(c.shape.head_dim));
+  return 1 / std::sqrt(static_cast<float>(layer.head_dim));
 }
 
 std::vector<float> AlibiSlopes(int heads) {

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +27,8 @@ struct RopeConfig {
   double beta_fast = 32;        // yarn
   double beta_slow = 1;         // yarn
   double attention_factor = 0;  // yarn: multiplies cos and sin; 0: 0.1 ln(factor) + 1
+
+  friend bool operator==(const RopeConfig&, const RopeConfig&) = default;
 };
 
 struct ModelConfig {
@@ -36,8 +37,9 @@ struct ModelConfig {
   double norm_eps = 1e-5;
   NormKind norm = NormKind::kRms;
   FfnKind ffn = FfnKind::kSwiGlu;
-  RopeConfig rope;                        // unused if the model has ALiBi
-  std::optional<RopeConfig> window_rope;  // of layers with a sliding window, if they have their own
+  // LayerShape::rope is an index into it; the file's frequency factors are the first one's. Empty if the
+  // model has ALiBi.
+  std::vector<RopeConfig> ropes;
   bool qkv_bias = false;
   bool all_biases = false;      // every linear map and norm has a bias (BLOOM)
   bool embedding_norm = false;  // a norm right after the embedding (BLOOM)
@@ -54,8 +56,8 @@ struct ModelConfig {
 ModelConfig ConfigFromGguf(const GgufMetadata& metadata);
 ModelConfig ConfigFromHf(const nlohmann::json& config, const std::string& path);
 
-// The factor on q . k.
-float AttentionScale(const ModelConfig& config);
+// The factor on q . k in a layer.
+float AttentionScale(const ModelConfig& config, const LayerShape& layer);
 
 // ALiBi's slope of each head (BLOOM's form, which also covers head counts that are not a power of two).
 std::vector<float> AlibiSlopes(int heads);

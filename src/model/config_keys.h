@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 
@@ -21,17 +22,43 @@ struct KeyReader {
   std::string path;
   std::function<std::optional<int64_t>(const std::string&)> integer;
   std::function<std::optional<double>(const std::string&)> number;
+  std::function<std::optional<std::vector<int64_t>>(const std::string&)> list;  // nullopt too if it is none
 
   int64_t Count(const std::string& key, int64_t limit, std::optional<int64_t> fallback = std::nullopt) const {
     const std::optional<int64_t> value = integer(key);
     if (!value && !fallback) Refuse(path, key, "is missing");
-    const int64_t v = value.value_or(fallback.value_or(0));
-    if (v < 1 || v > limit) Refuse(path, key, fmt::format("= {} is not from 1 to {}", v, limit));
-    return v;
+    return CheckedCount(key, value.value_or(fallback.value_or(0)), limit);
   }
+  // A count of each layer: a list, one for all, or `fallback` [layers] unless it is empty.
+  std::vector<int64_t> Counts(const std::string& key, int64_t limit, int layers,
+                              const std::vector<int64_t>& fallback = {}) const {
+    const std::optional<std::vector<int64_t>> values = ListOf(key, layers);
+    if (!fallback.empty() && !Has(key)) {
+      for (const int64_t v : fallback) CheckedCount(key, v, limit);
+      return fallback;
+    }
+    if (!values) return std::vector<int64_t>(static_cast<size_t>(layers), Count(key, limit));
+    for (size_t l = 0; l < values->size(); ++l)
+      CheckedCount(fmt::format("{}[{}]", key, l), (*values)[l], limit);
+    return *values;
+  }
+  // A list with an entry for each layer; nullopt if the key is absent or has one value for all.
+  std::optional<std::vector<int64_t>> ListOf(const std::string& key, int layers) const {
+    std::optional<std::vector<int64_t>> values = list(key);
+    if (values && std::ssize(*values) != layers)
+      Refuse(path, key, fmt::format("has {} entries for {} layers", values->size(), layers));
+    return values;
+  }
+  bool Has(const std::string& key) const { return list(key) || integer(key); }
   double Positive(const std::string& key, double fallback) const {
     const double v = number(key).value_or(fallback);
     if (!std::isfinite(v) || v <= 0) Refuse(path, key, fmt::format("= {} is not a positive number", v));
+    return v;
+  }
+
+ private:
+  int64_t CheckedCount(const std::string& key, int64_t v, int64_t limit) const {
+    if (v < 1 || v > limit) Refuse(path, key, fmt::format("= {} is not from 1 to {}", v, limit));
     return v;
   }
 };
@@ -60,6 +87,17 @@ struct HfKeys {
     if (json[key].is_number_unsigned() && json[key].get<uint64_t>() > INT64_MAX)
       Refuse(path, key, "is too large");
     return json[key].get<int64_t>();
+  }
+  // nullopt too if the value is no list.
+  std::optional<std::vector<int64_t>> Integers(const std::string& key) const {
+    if (!Has(key) || !json[key].is_array()) return std::nullopt;
+    std::vector<int64_t> values;
+    for (const nlohmann::json& value : json[key]) {
+      if (!value.is_number_integer() || (value.is_number_unsigned() && value.get<uint64_t>() > INT64_MAX))
+        Refuse(path, key, "holds a value that is not a whole number");
+      values.push_back(value.get<int64_t>());
+    }
+    return values;
   }
   std::optional<double> Number(const std::string& key) const {
     if (!Has(key)) return std::nullopt;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <vector>
 
 #include "base/limits.h"
@@ -12,10 +13,22 @@ namespace {
 
 using Scaling = RopeConfig::Scaling;
 
-void CheckRope(const std::string& path, const std::string& key, const ModelConfig& c) {
-  if (c.rope.dims < 2 || c.rope.dims % 2 != 0 || c.rope.dims > c.shape.head_dim) {
-    Refuse(path, key,
-           fmt::format("= {} is not an even number up to the head's {}", c.rope.dims, c.shape.head_dim));
+// Gives each layer its rope; `windowed`: of layers with a sliding window, if they have their own. With
+// `whole_heads` a rope turns all dimensions of a layer's heads, whatever its own `dims`. `key` names the
+// dimensions in the file.
+void SetRopes(const RopeConfig& others, const std::optional<RopeConfig>& windowed, bool whole_heads,
+              const std::string& path, const std::string& key, ModelConfig& c) {
+  c.ropes = {others};
+  if (windowed) c.ropes.push_back(*windowed);
+  for (LayerShape& layer : c.shape.layers) {
+    RopeConfig own = windowed && layer.window > 0 ? *windowed : others;
+    if (whole_heads) own.dims = layer.head_dim;
+    if (own.dims < 2 || own.dims % 2 != 0 || own.dims > layer.head_dim)
+      Refuse(path, key,
+             fmt::format("= {} is not an even number up to the head's {}", own.dims, layer.head_dim));
+    const auto same = std::ranges::find(c.ropes, own);
+    layer.rope = static_cast<int>(same - c.ropes.begin());
+    if (same == c.ropes.end()) c.ropes.push_back(own);
   }
 }
 
@@ -32,18 +45,23 @@ RopeConfig WindowRope(const RopeConfig& of_others, double base) {
   return {.dims = of_others.dims, .base = base, .interleaved = of_others.interleaved};
 }
 
-// Layers `every`, 2 `every`, ... (from 1) attend without the window.
-std::vector<bool> GlobalLayers(int layers, int64_t every) {
-  std::vector<bool> global;
-  for (int l = 0; l < layers; ++l) global.push_back((l + 1) % every == 0);
-  return global;
+// Whether each layer attends within the window: all but the layers `every`, 2 `every`, ... (from 1).
+std::vector<bool> AllBut(int layers, int64_t every) {
+  std::vector<bool> windowed;
+  for (int l = 0; l < layers; ++l) windowed.push_back((l + 1) % every != 0);
+  return windowed;
+}
+
+void SetWindow(const std::vector<bool>& windowed, int64_t window, ModelShape& shape) {
+  for (size_t l = 0; l < windowed.size(); ++l)
+    shape.layers[l].window = windowed[l] ? static_cast<int32_t>(window) : 0;
 }
 
 void ReadGgufRope(const GgufMetadata& m, const KeyReader& read, const std::string& prefix,
                   const PositionTraits& traits, ModelConfig& c) {
-  RopeConfig& r = c.rope;
+  RopeConfig r = {.interleaved = traits.gguf_interleaved};
   const std::string dims_key = prefix + "rope.dimension_count";
-  r.dims = static_cast<int>(read.Count(dims_key, limits::kMaxHeadDim, c.shape.head_dim));
+  r.dims = static_cast<int>(read.Count(dims_key, limits::kMaxHeadDim, c.shape.layer(0).head_dim));
   r.base = read.Positive(prefix + "rope.freq_base", traits.rope_base);
   const std::string type_key = prefix + "rope.scaling.type";
   r.scaling = ScalingByName(m.String(type_key).value_or("none"), read.path, type_key);
@@ -59,32 +77,37 @@ void ReadGgufRope(const GgufMetadata& m, const KeyReader& read, const std::strin
     r.attention_factor =
         *factor * (0.1 * std::log(std::max(r.factor, 1.0)) + 1);  // GGUF's factor multiplies YaRN's own
   }
-  CheckRope(read.path, dims_key, c);
+  std::optional<RopeConfig> windowed;
   if (traits.window_rope_base > 0)
-    c.window_rope = WindowRope(r, read.Positive(prefix + "rope.freq_base_swa", traits.window_rope_base));
+    windowed = WindowRope(r, read.Positive(prefix + "rope.freq_base_swa", traits.window_rope_base));
+  SetRopes(r, windowed, !m.Has(dims_key), read.path, dims_key, c);
 }
 
+// One window for all layers, or for those that the architecture gives it to; or a list. 0: none.
 void ReadGgufWindow(const GgufMetadata& m, const KeyReader& read, const std::string& prefix,
                     const PositionTraits& traits, ModelConfig& c) {
   const std::string window_key = prefix + "attention.sliding_window";
-  const std::optional<int64_t> window = m.Integer(window_key);
-  if (!window) return;
-  if (*window < 0 || *window > limits::kMaxContext)
-    Refuse(read.path, window_key, fmt::format("= {} is out of range", *window));
-  c.shape.window = static_cast<int32_t>(*window);
-  if (traits.global_every == 0 || *window == 0) return;
+  const int layers = c.shape.layer_count();
+  if (!m.Has(window_key)) return;
+  const std::optional<std::vector<int64_t>> listed = read.ListOf(window_key, layers);
+  const std::vector<int64_t> windows =
+      listed ? *listed : std::vector<int64_t>(c.shape.layers.size(), *m.Integer(window_key));
+  for (size_t l = 0; l < windows.size(); ++l) {
+    if (windows[l] < 0 || windows[l] > limits::kMaxContext)
+      Refuse(read.path, window_key, fmt::format("= {} is out of range", windows[l]));
+    c.shape.layers[l].window = static_cast<int32_t>(windows[l]);
+  }
+  if (listed || traits.global_every == 0 || windows.front() == 0) return;
   // The distance between two layers without the window, or for each layer whether it has the window.
   const std::string pattern_key = prefix + "attention.sliding_window_pattern";
-  std::vector<bool>& global = c.shape.global_layers;
   if (!m.IsArray(pattern_key)) {
-    global = GlobalLayers(c.shape.layers, read.Count(pattern_key, limits::kMaxLayers, traits.global_every));
-    return;
+    const int64_t every = read.Count(pattern_key, limits::kMaxLayers, traits.global_every);
+    return SetWindow(AllBut(layers, every), windows.front(), c.shape);
   }
-  global = *m.Bools(pattern_key);
-  global.flip();
-  if (std::ssize(global) != c.shape.layers)
-    Refuse(read.path, pattern_key,
-           fmt::format("has {} entries for {} layers", global.size(), c.shape.layers));
+  const std::vector<bool> windowed = *m.Bools(pattern_key);
+  if (std::ssize(windowed) != layers)
+    Refuse(read.path, pattern_key, fmt::format("has {} entries for {} layers", windowed.size(), layers));
+  SetWindow(windowed, windows.front(), c.shape);
 }
 
 // A positive number of the object `scaling`, which config.json calls `name`.
@@ -129,57 +152,58 @@ void ReadHfScaling(const nlohmann::json& scaling, const std::string& name, const
 // Older files have rope_theta and rope_scaling, and for layers with a window rope_local_base_freq, without
 // scaling. Newer ones have rope_parameters, with theta inside; if layers differ, one object for each kind.
 void ReadHfRope(const HfKeys& keys, const KeyReader& read, const PositionTraits& traits, ModelConfig& c) {
-  RopeConfig& r = c.rope;
-  r.dims = c.shape.head_dim;
-  r.base = read.Positive("rope_theta", traits.rope_base);
-  CheckRope(read.path, "head_dim", c);
+  RopeConfig r = {.dims = c.shape.layer(0).head_dim, .base = read.Positive("rope_theta", traits.rope_base)};
+  std::optional<RopeConfig> windowed;
   if (traits.window_rope_base > 0)
-    c.window_rope = WindowRope(r, read.Positive("rope_local_base_freq", traits.window_rope_base));
+    windowed = WindowRope(r, read.Positive("rope_local_base_freq", traits.window_rope_base));
   const std::string name = keys.json.contains("rope_parameters") ? "rope_parameters" : "rope_scaling";
-  if (!keys.Has(name)) return;
-  const nlohmann::json& object = keys.json[name];
-  if (!c.window_rope || !object.is_object() || !object.contains("full_attention"))
-    return ReadHfScaling(object, name, read, c.context, r);
-  ReadHfScaling(object["full_attention"], name + ".full_attention", read, c.context, r);
-  if (object.contains("sliding_attention")) {
-    ReadHfScaling(object["sliding_attention"], name + ".sliding_attention", read, c.context, *c.window_rope);
+  if (keys.Has(name)) {
+    const nlohmann::json& object = keys.json[name];
+    const bool by_kind = windowed && object.is_object() && object.contains("full_attention");
+    if (by_kind && object.contains("sliding_attention"))
+      ReadHfScaling(object["sliding_attention"], name + ".sliding_attention", read, c.context, *windowed);
+    ReadHfScaling(by_kind ? object["full_attention"] : object, by_kind ? name + ".full_attention" : name,
+                  read, c.context, r);
   }
+  SetRopes(r, windowed, /*whole_heads=*/true, read.path, "head_dim", c);
 }
 
-// Which layers of a model with windows on some layers attend without one.
-std::vector<bool> HfGlobalLayers(const HfKeys& keys, const KeyReader& read, const PositionTraits& traits,
-                                 int layers) {
-  if (!keys.Has("layer_types")) {
+// Which layers have the window, of a model that has one: Mistral's all, and Qwen2's from max_window_layers
+// on. Newer files list the layers' types.
+std::vector<bool> HfWindowed(const HfKeys& keys, const KeyReader& read, const PositionTraits& traits,
+                             const ModelShape& shape) {
+  const int layers = shape.layer_count();
+  if (keys.Has("layer_types")) {
+    const nlohmann::json& types = keys.json["layer_types"];
+    if (!types.is_array() || std::ssize(types) != layers)
+      Refuse(keys.path, "layer_types", fmt::format("is not a list of {} types", layers));
+    std::vector<bool> windowed;
+    for (const nlohmann::json& type : types) {
+      windowed.push_back(type == "sliding_attention");
+      if (!windowed.back() && type != "full_attention")
+        Refuse(keys.path, "layer_types", "holds a type that is neither full_attention nor sliding_attention");
+    }
+    return windowed;
+  }
+  if (traits.global_every > 0) {
     const char* key =
         keys.Has("_sliding_window_pattern") ? "_sliding_window_pattern" : "sliding_window_pattern";
-    return GlobalLayers(layers, read.Count(key, limits::kMaxLayers, traits.global_every));
+    return AllBut(layers, read.Count(key, limits::kMaxLayers, traits.global_every));
   }
-  const nlohmann::json& types = keys.json["layer_types"];
-  if (!types.is_array() || std::ssize(types) != layers)
-    Refuse(keys.path, "layer_types", fmt::format("is not a list of {} types", layers));
-  std::vector<bool> global;
-  for (const nlohmann::json& type : types) {
-    global.push_back(type == "full_attention");
-    if (!global.back() && type != "sliding_attention")
-      Refuse(keys.path, "layer_types", "holds a type that is neither full_attention nor sliding_attention");
-  }
-  return global;
+  const int64_t first = keys.Text("model_type") == "mistral"
+                            ? 0
+                            : keys.Integer("max_window_layers").value_or(28);  // transformers' default
+  std::vector<bool> windowed;
+  for (int l = 0; l < layers; ++l) windowed.push_back(l >= first);
+  return windowed;
 }
 
-// Mistral applies its window to every layer. Qwen2 files have a window too, but most switch it off, and the
-// others apply it to the layers from max_window_layers on.
+// Qwen2 files have a window too, but most switch it off.
 void ReadHfWindow(const HfKeys& keys, const KeyReader& read, const PositionTraits& traits, ModelConfig& c) {
-  const bool is_mistral = keys.Text("model_type") == "mistral";
-  const bool alternates = traits.global_every > 0;
-  if (!keys.Has("sliding_window") || !keys.Flag("use_sliding_window", is_mistral || alternates)) return;
-  if (alternates) c.shape.global_layers = HfGlobalLayers(keys, read, traits, c.shape.layers);
-  const int64_t first =
-      is_mistral || alternates ? 0 : keys.Integer("max_window_layers").value_or(28);  // transformers' default
-  if (first >= c.shape.layers) return;
-  if (first > 0)
-    Refuse(keys.path, "max_window_layers",
-           fmt::format("= {}: windows on some layers only are not supported", first));
-  c.shape.window = static_cast<int32_t>(read.Count("sliding_window", limits::kMaxContext));
+  const bool usual = keys.Text("model_type") == "mistral" || traits.global_every > 0;
+  if (!keys.Has("sliding_window") || !keys.Flag("use_sliding_window", usual)) return;
+  SetWindow(HfWindowed(keys, read, traits, c.shape), read.Count("sliding_window", limits::kMaxContext),
+            c.shape);
 }
 
 }  // namespace

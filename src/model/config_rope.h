@@ -12,10 +12,13 @@ namespace coppice {
 struct PositionTraits {
   double rope_base = 10000;
   double window_rope_base = 0;  // of layers with a window; 0: that of the others
-  int global_every = 0;         // every so many layers one attends without the window; 0: none does
+  // GGUF's converter permutes q and k for interleaved RoPE: Llama's, not Qwen2's.
+  bool gguf_interleaved = false;
+  int global_every = 0;  // every so many layers one attends without the window; 0: none does
 };
 
-// `c.shape` must have its sizes, and `c.rope` its order of pairs. `prefix` is the architecture's, with a dot.
+// Set the windows and ropes of the layers of `c.shape`, which must have its sizes. `prefix` is the
+// architecture's, with a dot.
 void ReadGgufPositions(const GgufMetadata& metadata, const KeyReader& read, const std::string& prefix,
                        const PositionTraits& traits, ModelConfig& c);
 void ReadHfPositions(const HfKeys& keys, const KeyReader& read, const PositionTraits& traits, ModelConfig& c);

@@ -52,15 +52,15 @@ TEST(ConfigFromGguf, Gemma3) {
   const ModelConfig c = FromGguf(GemmaValues());
   EXPECT_EQ(c.ffn, FfnKind::kGeGlu);
   EXPECT_TRUE(c.shape.gated_ffn && c.shape.post_norms && c.head_norms);
-  EXPECT_EQ(c.shape.head_dim, 256);
+  EXPECT_EQ(c.shape.layer(0).head_dim, 256);
   EXPECT_EQ(c.embedding_scale, std::sqrt(640.0));
   EXPECT_EQ(c.norm_offset, 0);  // converters add it
-  EXPECT_EQ(AttentionScale(c), 1.0f / 16);
-  for (int l = 0; l < 18; ++l) EXPECT_EQ(c.shape.WindowOf(l), l % 6 == 5 ? 0 : 512) << l;
-  EXPECT_EQ(c.rope.base, 1e6);
-  ASSERT_TRUE(c.window_rope.has_value());
-  EXPECT_EQ(c.window_rope->base, 1e4);
-  EXPECT_EQ(c.window_rope->dims, 256);
+  EXPECT_EQ(AttentionScale(c, c.shape.layer(0)), 1.0f / 16);
+  for (int l = 0; l < 18; ++l) EXPECT_EQ(c.shape.layer(l).window, l % 6 == 5 ? 0 : 512) << l;
+  EXPECT_EQ(c.ropes.front().base, 1e6);
+  ASSERT_EQ(c.ropes.size(), 2u);
+  EXPECT_EQ(c.ropes[1].base, 1e4);
+  EXPECT_EQ(c.ropes[1].dims, 256);
 }
 
 TEST(ConfigFromGguf, Gemma3PositionsByLayer) {
@@ -68,23 +68,23 @@ TEST(ConfigFromGguf, Gemma3PositionsByLayer) {
   Values scaled = With(good, "gemma3.rope.scaling.type", std::string("linear"));
   scaled = With(With(scaled, "gemma3.rope.scaling.factor", 8.0), "gemma3.rope.freq_base_swa", 5e3);
   const ModelConfig c = FromGguf(scaled);
-  EXPECT_EQ(c.rope.factor, 8);
-  EXPECT_EQ(c.window_rope->factor, 1);
-  EXPECT_EQ(c.window_rope->base, 5e3);
-  EXPECT_EQ(FromGguf(Without(good, "gemma3.rope.freq_base")).rope.base, 1e6);
+  EXPECT_EQ(c.ropes.front().factor, 8);
+  EXPECT_EQ(c.ropes[1].factor, 1);
+  EXPECT_EQ(c.ropes[1].base, 5e3);
+  EXPECT_EQ(FromGguf(Without(good, "gemma3.rope.freq_base")).ropes.front().base, 1e6);
   // A model whose layers all attend to everything.
   for (const Values& v : {Without(good, "gemma3.attention.sliding_window"),
                           With(good, "gemma3.attention.sliding_window", int64_t{0})}) {
-    for (int l = 0; l < 18; ++l) EXPECT_EQ(FromGguf(v).shape.WindowOf(l), 0) << l;
+    for (int l = 0; l < 18; ++l) EXPECT_EQ(FromGguf(v).shape.layer(l).window, 0) << l;
   }
   const char* pattern = "gemma3.attention.sliding_window_pattern";
   const ModelShape third = FromGguf(With(good, pattern, int64_t{3})).shape;
-  for (int l = 0; l < 18; ++l) EXPECT_EQ(third.WindowOf(l), l % 3 == 2 ? 0 : 512) << l;
+  for (int l = 0; l < 18; ++l) EXPECT_EQ(third.layer(l).window, l % 3 == 2 ? 0 : 512) << l;
   std::vector<bool> windowed(18, true);
   windowed[4] = false;
   const auto list = [](std::vector<bool> items) { return std::make_shared<GgufArray>(GgufArray{items, 7}); };
   const ModelShape listed = FromGguf(With(good, pattern, list(windowed))).shape;
-  for (int l = 0; l < 18; ++l) EXPECT_EQ(listed.WindowOf(l), l == 4 ? 0 : 512) << l;
+  for (int l = 0; l < 18; ++l) EXPECT_EQ(listed.layer(l).window, l == 4 ? 0 : 512) << l;
   windowed.pop_back();
   for (const auto& [values, part] : std::vector<std::pair<Values, const char*>>{
            {With(good, pattern, list(windowed)), "sliding_window_pattern has 17 entries for 18 layers"},
@@ -103,12 +103,14 @@ TEST(ConfigFromGguf, Gemma3PositionsByLayer) {
 }
 
 TEST(ConfigFromGguf, Gemma3QueryScale) {
-  EXPECT_FLOAT_EQ(AttentionScale(FromGguf(With(GemmaValues(), "gemma3.attention.scale", 0.25))), 0.25f);
+  const ModelConfig scaled_by_file = FromGguf(With(GemmaValues(), "gemma3.attention.scale", 0.25));
+  EXPECT_FLOAT_EQ(AttentionScale(scaled_by_file, scaled_by_file.shape.layer(0)), 0.25f);
   Values largest =
       With(With(GemmaValues(), "gemma3.block_count", int64_t{62}), "gemma3.embedding_length", int64_t{5376});
   largest = With(With(largest, "gemma3.attention.head_count", int64_t{32}), "gemma3.attention.key_length",
                  int64_t{128});
-  EXPECT_FLOAT_EQ(AttentionScale(FromGguf(largest)), 1 / std::sqrt(168.0f));  // 27b
+  const ModelConfig c = FromGguf(largest);
+  EXPECT_FLOAT_EQ(AttentionScale(c, c.shape.layer(0)), 1 / std::sqrt(168.0f));  // 27b
 }
 
 Json GemmaJson() {
@@ -136,13 +138,13 @@ TEST(ConfigFromHf, Gemma3) {
   EXPECT_TRUE(c.tied_head && c.head_norms && c.shape.post_norms);
   EXPECT_EQ(c.norm_offset, 1);
   EXPECT_EQ(c.embedding_scale, std::sqrt(640.0));
-  EXPECT_EQ(AttentionScale(c), 0.125f);
-  for (int l = 0; l < 12; ++l) EXPECT_EQ(c.shape.WindowOf(l), l % 6 == 5 ? 0 : 512) << l;
-  EXPECT_EQ(c.rope.base, 1e6);
-  EXPECT_EQ(c.rope.factor, 8);
-  EXPECT_EQ(c.window_rope->base, 2e4);
-  EXPECT_EQ(c.window_rope->factor, 1);
-  EXPECT_EQ(FromHf(With(GemmaJson(), "sliding_window_pattern", 2)).shape.WindowOf(1), 0);
+  EXPECT_EQ(AttentionScale(c, c.shape.layer(0)), 0.125f);
+  for (int l = 0; l < 12; ++l) EXPECT_EQ(c.shape.layer(l).window, l % 6 == 5 ? 0 : 512) << l;
+  EXPECT_EQ(c.ropes.front().base, 1e6);
+  EXPECT_EQ(c.ropes.front().factor, 8);
+  EXPECT_EQ(c.ropes[1].base, 2e4);
+  EXPECT_EQ(c.ropes[1].factor, 1);
+  EXPECT_EQ(FromHf(With(GemmaJson(), "sliding_window_pattern", 2)).shape.layer(1).window, 0);
   EXPECT_FALSE(FromHf(With(GemmaJson(), "tie_word_embeddings", false)).tied_head);
 }
 
@@ -155,10 +157,10 @@ TEST(ConfigFromHf, Gemma3InNewerFiles) {
   for (int l = 0; l < 12; ++l) types.push_back(l == 3 ? "full_attention" : "sliding_attention");
   j["layer_types"] = types;
   const ModelConfig c = FromHf(j);
-  EXPECT_EQ(c.rope.base, 3e5);
-  EXPECT_EQ(c.rope.factor, 4);
-  EXPECT_EQ(c.window_rope->base, 7e3);
-  for (int l = 0; l < 12; ++l) EXPECT_EQ(c.shape.WindowOf(l), l == 3 ? 0 : 512) << l;
+  EXPECT_EQ(c.ropes.front().base, 3e5);
+  EXPECT_EQ(c.ropes.front().factor, 4);
+  EXPECT_EQ(c.ropes[1].base, 7e3);
+  for (int l = 0; l < 12; ++l) EXPECT_EQ(c.shape.layer(l).window, l == 3 ? 0 : 512) << l;
   const auto parameters = [&](const char* kind, Json value) {
     return With(j, "rope_parameters", With(j["rope_parameters"], kind, std::move(value)));
   };

@@ -50,22 +50,22 @@ TEST(ConfigFromGguf, Llama) {
   const ModelConfig c = FromGguf(LlamaValues());
   EXPECT_EQ(c.shape.architecture, "llama");
   EXPECT_EQ(c.shape.name, "a llama");
-  EXPECT_EQ(c.shape.layers, 16);
+  EXPECT_EQ(c.shape.layer_count(), 16);
   EXPECT_EQ(c.shape.hidden, 2048);
-  EXPECT_EQ(c.shape.ffn, 8192);
-  EXPECT_EQ(c.shape.heads, 32);
-  EXPECT_EQ(c.shape.kv_heads, 8);
-  EXPECT_EQ(c.shape.head_dim, 64);  // hidden / heads
+  EXPECT_EQ(c.shape.layer(0).ffn, 8192);
+  EXPECT_EQ(c.shape.layer(0).heads, 32);
+  EXPECT_EQ(c.shape.layer(0).kv_heads, 8);
+  EXPECT_EQ(c.shape.layer(0).head_dim, 64);  // hidden / heads
   EXPECT_TRUE(c.shape.gated_ffn);
-  EXPECT_EQ(c.shape.window, 0);
+  EXPECT_EQ(c.shape.layer(0).window, 0);
   EXPECT_EQ(c.context, 131072);
   EXPECT_EQ(c.norm_eps, 1e-6);
   EXPECT_EQ(c.norm, NormKind::kRms);
   EXPECT_EQ(c.ffn, FfnKind::kSwiGlu);
   EXPECT_FALSE(c.shape.alibi);
-  EXPECT_TRUE(c.rope.interleaved);
-  EXPECT_EQ(c.rope.base, 500000);
-  EXPECT_EQ(c.rope.scaling, RopeConfig::Scaling::kNone);
+  EXPECT_TRUE(c.ropes.front().interleaved);
+  EXPECT_EQ(c.ropes.front().base, 500000);
+  EXPECT_EQ(c.ropes.front().scaling, RopeConfig::Scaling::kNone);
   EXPECT_FALSE(c.qkv_bias);
 }
 
@@ -77,13 +77,13 @@ TEST(ConfigFromGguf, DefaultsOfAbsentKeys) {
     v.erase(key);
   }
   const ModelConfig c = FromGguf(v);
-  EXPECT_EQ(c.shape.kv_heads, 32);
+  EXPECT_EQ(c.shape.layer(0).kv_heads, 32);
   EXPECT_EQ(c.context, 2048);
-  EXPECT_EQ(c.rope.dims, 64);
-  EXPECT_EQ(c.rope.base, 10000);
+  EXPECT_EQ(c.ropes.front().dims, 64);
+  EXPECT_EQ(c.ropes.front().base, 10000);
   EXPECT_EQ(c.norm_eps, 1e-5);
-  EXPECT_EQ(FromGguf(With(v, "llama.attention.key_length", int64_t{128})).shape.head_dim, 128);
-  EXPECT_EQ(FromGguf(With(v, "llama.attention.sliding_window", int64_t{4096})).shape.window, 4096);
+  EXPECT_EQ(FromGguf(With(v, "llama.attention.key_length", int64_t{128})).shape.layer(0).head_dim, 128);
+  EXPECT_EQ(FromGguf(With(v, "llama.attention.sliding_window", int64_t{4096})).shape.layer(0).window, 4096);
 }
 
 TEST(ConfigFromGguf, Qwen2AndBloom) {
@@ -93,7 +93,7 @@ TEST(ConfigFromGguf, Qwen2AndBloom) {
   const ModelConfig qwen = FromGguf(v);
   EXPECT_TRUE(qwen.qkv_bias);
   EXPECT_FALSE(qwen.all_biases);
-  EXPECT_FALSE(qwen.rope.interleaved);
+  EXPECT_FALSE(qwen.ropes.front().interleaved);
   v = {{"general.architecture", std::string("bloom")}, {"bloom.block_count", int64_t{2}},
        {"bloom.embedding_length", int64_t{64}},        {"bloom.feed_forward_length", int64_t{256}},
        {"bloom.attention.head_count", int64_t{8}},     {"bloom.attention.layer_norm_epsilon", 1e-3}};
@@ -104,21 +104,21 @@ TEST(ConfigFromGguf, Qwen2AndBloom) {
   EXPECT_FALSE(bloom.shape.gated_ffn);
   EXPECT_TRUE(bloom.all_biases && bloom.embedding_norm && bloom.qkv_bias);
   EXPECT_EQ(bloom.norm_eps, 1e-3);
-  EXPECT_EQ(bloom.shape.kv_heads, 8);
+  EXPECT_EQ(bloom.shape.layer(0).kv_heads, 8);
 }
 
 TEST(ConfigFromGguf, RopeScaling) {
   Values v = With(LlamaValues(), "llama.rope.scaling.factor", 4.0);
-  EXPECT_EQ(FromGguf(v).rope.scaling, RopeConfig::Scaling::kLinear);  // a factor without a type
-  EXPECT_EQ(FromGguf(With(LlamaValues(), "llama.rope.scale_linear", 2.0)).rope.factor, 2);
+  EXPECT_EQ(FromGguf(v).ropes.front().scaling, RopeConfig::Scaling::kLinear);  // a factor without a type
+  EXPECT_EQ(FromGguf(With(LlamaValues(), "llama.rope.scale_linear", 2.0)).ropes.front().factor, 2);
   v = With(v, "llama.rope.scaling.type", std::string("yarn"));
   v = With(v, "llama.rope.scaling.original_context_length", int64_t{4096});
-  const RopeConfig yarn = FromGguf(v).rope;
+  const RopeConfig yarn = FromGguf(v).ropes.front();
   EXPECT_EQ(yarn.scaling, RopeConfig::Scaling::kYarn);
   EXPECT_EQ(yarn.factor, 4);
   EXPECT_EQ(yarn.original_context, 4096);
   EXPECT_EQ(yarn.beta_fast, 32);
-  EXPECT_DOUBLE_EQ(FromGguf(With(v, "llama.rope.scaling.attn_factor", 2.0)).rope.attention_factor,
+  EXPECT_DOUBLE_EQ(FromGguf(With(v, "llama.rope.scaling.attn_factor", 2.0)).ropes.front().attention_factor,
                    2 * (0.1 * std::log(4.0) + 1));
 }
 
@@ -161,6 +161,58 @@ TEST(ConfigFromGguf, RefusesNamingFileKeyAndValue) {
   }
 }
 
+GgufValue List(std::vector<int64_t> items) {
+  return std::make_shared<GgufArray>(GgufArray{std::move(items), 5});
+}
+
+// Every key of a layer's size may have a list with an entry for each layer in place of one value for all.
+TEST(ConfigFromGguf, SizesByLayer) {
+  Values v = With(LlamaValues(), "llama.block_count", int64_t{3});
+  v = With(v, "llama.attention.head_count", List({32, 16, 64}));
+  v = With(v, "llama.attention.head_count_kv", List({8, 16, 4}));
+  v = With(v, "llama.feed_forward_length", List({8192, 1024, 4096}));
+  v = With(v, "llama.attention.sliding_window", List({0, 512, 1024}));
+  const ModelShape shape = FromGguf(With(v, "llama.rope.dimension_count", int64_t{32})).shape;
+  const std::vector<LayerShape> wanted = {
+      {.heads = 32, .kv_heads = 8, .head_dim = 64, .window = 0, .rope = 0, .ffn = 8192},
+      {.heads = 16, .kv_heads = 16, .head_dim = 128, .window = 512, .rope = 0, .ffn = 1024},
+      {.heads = 64, .kv_heads = 4, .head_dim = 32, .window = 1024, .rope = 0, .ffn = 4096}};
+  EXPECT_EQ(shape.layers, wanted);
+  EXPECT_EQ(shape.NarrowestWindow(), 512);
+  EXPECT_EQ(shape.WidestWindow(), 0);  // a layer has none
+  EXPECT_EQ(shape.NarrowestFfn(), 1024);
+  // Heads turn in whole unless the file says otherwise: a rope for each size of head.
+  const ModelConfig whole = FromGguf(Without(v, "llama.rope.dimension_count"));
+  ASSERT_EQ(whole.ropes.size(), 3u);
+  for (int l = 0; l < 3; ++l) {
+    const LayerShape& layer = whole.shape.layer(l);
+    EXPECT_EQ(whole.ropes[static_cast<size_t>(layer.rope)].dims, layer.head_dim) << l;
+    EXPECT_EQ(AttentionScale(whole, layer), 1 / std::sqrt(static_cast<float>(layer.head_dim)));
+  }
+  v = With(v, "llama.attention.key_length", List({64, 64, 96}));
+  EXPECT_EQ(FromGguf(v).shape.layer(2).head_dim, 96);
+  for (const auto& [values, part] : std::vector<std::pair<Values, const char*>>{
+           {With(v, "llama.attention.head_count", List({32, 32})), "head_count has 2 entries for 3 layers"},
+           {With(v, "llama.attention.head_count_kv", List({8, 0, 4})),
+            "head_count_kv[1] = 0 is not from 1 to"},
+           {With(v, "llama.attention.head_count_kv", List({8, 5, 4})), "head_count_kv = 5 does not divide"},
+           {With(v, "llama.feed_forward_length", List({1, 2, int64_t{1} << 40})),
+            "feed_forward_length[2] = 1099511627776"},
+           {With(v, "llama.feed_forward_length", List({})), "feed_forward_length has 0 entries"},
+           {With(v, "llama.feed_forward_length",
+                 std::make_shared<GgufArray>(GgufArray{std::vector<double>{1, 2, 3}, 6})),
+            "an array of integers"},
+           {With(v, "llama.attention.key_length", List({64, 63, 64})), "= 64 is not an even number up to"},
+           {With(v, "llama.attention.sliding_window", List({0, -1, 0})), "sliding_window = -1"},
+           {With(v, "llama.attention.sliding_window", List({0})), "sliding_window has 1 entries"},
+           {With(v, "llama.block_count", List({1, 1, 1})), "block_count"},
+           {With(v, "llama.embedding_length", List({1, 1, 1})), "embedding_length"}}) {
+    const std::string message = ErrorOf([&, of = &values] { FromGguf(*of); });
+    EXPECT_THAT(message, HasSubstr(part));
+    EXPECT_THAT(message, HasSubstr("m.gguf"));
+  }
+}
+
 // ---- Hugging Face
 
 Json LlamaJson() {
@@ -187,29 +239,52 @@ TEST(ConfigFromHf, Llama31) {
   const ModelConfig c = FromHf(j);
   EXPECT_EQ(c.shape.architecture, "llama");
   EXPECT_EQ(c.shape.vocab, 128256);
-  EXPECT_EQ(c.shape.head_dim, 64);
+  EXPECT_EQ(c.shape.layer(0).head_dim, 64);
   EXPECT_TRUE(c.tied_head);
-  EXPECT_FALSE(c.rope.interleaved);  // only GGUF's converters permute
-  EXPECT_EQ(c.rope.scaling, RopeConfig::Scaling::kLlama3);
-  EXPECT_EQ(c.rope.factor, 32);
-  EXPECT_EQ(c.rope.original_context, 8192);
-  EXPECT_EQ(FromHf(With(LlamaJson(), "head_dim", 128)).shape.head_dim, 128);
-  EXPECT_EQ(FromHf(With(LlamaJson(), "head_dim", nullptr)).shape.head_dim, 64);
+  EXPECT_FALSE(c.ropes.front().interleaved);  // only GGUF's converters permute
+  EXPECT_EQ(c.ropes.front().scaling, RopeConfig::Scaling::kLlama3);
+  EXPECT_EQ(c.ropes.front().factor, 32);
+  EXPECT_EQ(c.ropes.front().original_context, 8192);
+  EXPECT_EQ(FromHf(With(LlamaJson(), "head_dim", 128)).shape.layer(0).head_dim, 128);
+  EXPECT_EQ(FromHf(With(LlamaJson(), "head_dim", nullptr)).shape.layer(0).head_dim, 64);
   EXPECT_TRUE(FromHf(With(LlamaJson(), "attention_bias", true)).qkv_bias);
+}
+
+TEST(ConfigFromHf, SizesByLayer) {
+  Json j = With(With(LlamaJson(), "num_hidden_layers", 2), "num_key_value_heads", {8, 2});
+  j = With(With(j, "intermediate_size", {8192, 512}), "head_dim", {64, 32});
+  const ModelConfig c = FromHf(j);
+  EXPECT_EQ(c.shape.layer(1),
+            (LayerShape{.heads = 32, .kv_heads = 2, .head_dim = 32, .rope = 1, .ffn = 512}));
+  EXPECT_EQ(c.shape.layer(0).key_width(), 8 * 64);
+  EXPECT_EQ(c.ropes[1].dims, 32);
+  for (const auto& [value, part] : std::vector<std::pair<Json, const char*>>{
+           {{8, 2, 2}, "num_key_value_heads has 3 entries for 2 layers"},
+           {{8, 3}, "num_key_value_heads = 3 does not divide"},
+           {{8, 2.5}, "num_key_value_heads holds a value that is not a whole number"},
+           {{8, "2"}, "num_key_value_heads holds a value that is not a whole number"},
+           {{8, uint64_t{1} << 63}, "num_key_value_heads holds a value that is not a whole number"}})
+    EXPECT_THAT(ErrorOf([&, v = &value] { FromHf(With(j, "num_key_value_heads", *v)); }), HasSubstr(part));
 }
 
 TEST(ConfigFromHf, SlidingWindows) {
   Json mistral = With(LlamaJson(), "model_type", "mistral");
-  EXPECT_EQ(FromHf(With(mistral, "sliding_window", 4096)).shape.window, 4096);
-  EXPECT_EQ(FromHf(With(mistral, "sliding_window", nullptr)).shape.window, 0);
+  EXPECT_EQ(FromHf(With(mistral, "sliding_window", 4096)).shape.layer(0).window, 4096);
+  EXPECT_EQ(FromHf(With(mistral, "sliding_window", nullptr)).shape.layer(0).window, 0);
   Json qwen = With(With(LlamaJson(), "model_type", "qwen2"), "sliding_window", 4096);
-  EXPECT_EQ(FromHf(qwen).shape.window, 0);  // carried, but switched off
-  EXPECT_EQ(FromHf(With(qwen, "use_sliding_window", false)).shape.window, 0);
+  EXPECT_EQ(FromHf(qwen).shape.layer(0).window, 0);  // carried, but switched off
+  EXPECT_EQ(FromHf(With(qwen, "use_sliding_window", false)).shape.layer(0).window, 0);
   qwen["use_sliding_window"] = true;
-  EXPECT_EQ(FromHf(With(qwen, "max_window_layers", 0)).shape.window, 4096);
-  EXPECT_EQ(FromHf(With(qwen, "max_window_layers", 1000)).shape.window, 0);  // no layer has it
-  EXPECT_THAT(ErrorOf([&] { FromHf(With(qwen, "max_window_layers", 1)); }),
-              HasSubstr("max_window_layers = 1"));
+  EXPECT_EQ(FromHf(With(qwen, "max_window_layers", 0)).shape.layer(0).window, 4096);
+  EXPECT_EQ(FromHf(With(qwen, "max_window_layers", 1000)).shape.layer(0).window, 0);  // no layer has it
+  const ModelShape some = FromHf(With(qwen, "max_window_layers", 5)).shape;
+  for (int l = 0; l < 16; ++l) EXPECT_EQ(some.layer(l).window, l < 5 ? 0 : 4096) << l;
+  Json types = Json::array();
+  for (int l = 0; l < 16; ++l) types.push_back(l % 4 == 3 ? "sliding_attention" : "full_attention");
+  for (const Json& j : {With(qwen, "layer_types", types),
+                        With(With(mistral, "sliding_window", 4096), "layer_types", types)}) {
+    for (int l = 0; l < 16; ++l) EXPECT_EQ(FromHf(j).shape.layer(l).window, l % 4 == 3 ? 4096 : 0) << l;
+  }
   EXPECT_TRUE(FromHf(qwen).qkv_bias);
 }
 
@@ -217,9 +292,9 @@ TEST(ConfigFromHf, Bloom) {
   const Json j = {{"model_type", "bloom"}, {"n_layer", 2},     {"hidden_size", 64},
                   {"n_head", 8},           {"vocab_size", 50}, {"layer_norm_epsilon", 1e-5}};
   const ModelConfig c = FromHf(j);
-  EXPECT_EQ(c.shape.layers, 2);
-  EXPECT_EQ(c.shape.ffn, 256);  // four times the hidden size
-  EXPECT_EQ(c.shape.kv_heads, 8);
+  EXPECT_EQ(c.shape.layer_count(), 2);
+  EXPECT_EQ(c.shape.layer(0).ffn, 256);  // four times the hidden size
+  EXPECT_EQ(c.shape.layer(0).kv_heads, 8);
   EXPECT_TRUE(c.tied_head);
   Json old = j;
   old.erase("n_layer");
@@ -228,8 +303,8 @@ TEST(ConfigFromHf, Bloom) {
   old["num_hidden_layers"] = 3;
   old["num_attention_heads"] = 4;
   old["n_embed"] = 32;
-  EXPECT_EQ(FromHf(old).shape.layers, 3);
-  EXPECT_EQ(FromHf(old).shape.head_dim, 8);
+  EXPECT_EQ(FromHf(old).shape.layer_count(), 3);
+  EXPECT_EQ(FromHf(old).shape.layer(0).head_dim, 8);
   EXPECT_THAT(ErrorOf([&] { FromHf(With(j, "apply_residual_connection_post_layernorm", true)); }),
               HasSubstr("not supported"));
 }
@@ -276,8 +351,8 @@ TEST(ConfigFromHf, RefusesNamingFileKeyAndValue) {
   // Newer files keep theta and scaling in one object.
   const ModelConfig newer = FromHf(
       With(LlamaJson(), "rope_parameters", {{"rope_type", "linear"}, {"factor", 2}, {"rope_theta", 5e5}}));
-  EXPECT_EQ(newer.rope.base, 5e5);
-  EXPECT_EQ(newer.rope.factor, 2);
+  EXPECT_EQ(newer.ropes.front().base, 5e5);
+  EXPECT_EQ(newer.ropes.front().factor, 2);
   for (const auto& [json, part] : bad) {
     const std::string message = ErrorOf([&, j = &json] { FromHf(*j); });
     EXPECT_THAT(message, HasSubstr(part));

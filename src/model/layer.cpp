@@ -20,7 +20,7 @@ namespace {
 // AttentionShape::key_bits of a quantised layer. A bias can make keys so long (Qwen 2) that a hundredth of q
 // . k is much. Keys with a norm, or in wide heads, have a large part in common, which leaves few of 8 bits to
 // what differs: the divergence of Gemma 3 270M in Q8_0 is 0.0026 nats with 8 bits, and 0.0019 with 16.
-int KeyBitsOf(const ModelShape& shape, const LayerWeights& weights) {
+int KeyBitsOf(const LayerShape& shape, const LayerWeights& weights) {
   if (!weights.key.bias.empty()) return 0;
   return weights.key_norm.weight.empty() && shape.head_dim <= 128 ? 8 : 16;
 }
@@ -29,13 +29,13 @@ int KeyBitsOf(const ModelShape& shape, const LayerWeights& weights) {
 
 AttentionShape AttentionOf(const ModelConfig& config, int layer, const LayerWeights& weights,
                            std::span<const float> alibi_slopes) {
-  const ModelShape& s = config.shape;
+  const LayerShape& s = config.shape.layer(layer);
   const bool is_quantised = Info(weights.output.weight.dtype).block_elements > 1;
   return {.heads = s.heads,
           .kv_heads = s.kv_heads,
           .head_dim = s.head_dim,
-          .scale = AttentionScale(config),
-          .window = s.WindowOf(layer),
+          .scale = AttentionScale(config, s),
+          .window = s.window,
           .alibi_slopes = alibi_slopes,
           .int8_values = is_quantised,
           .key_bits = is_quantised ? KeyBitsOf(s, weights) : 0};

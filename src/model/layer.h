@@ -51,7 +51,10 @@ class Layer {
   bool AsksPattern(const Stream& x, const Pass& pass) const;
   // Asks the policy for the pattern of the queries and keys in `in`. An empty pattern means dense attention.
   SparsePattern AskPattern(const Stream& x, const AttentionInput& in, const Pass& pass) const;
-  bool LastRowOnly(const Stream& x) const { return x.last_row_only() && index_ + 1 == config_.shape.layers; }
+  bool LastRowOnly(const Stream& x) const {
+    return x.last_row_only() && index_ + 1 == config_.shape.layer_count();
+  }
+  const LayerShape& shape() const { return config_.shape.layer(index_); }
 
  private:
   // layer_attention.cpp

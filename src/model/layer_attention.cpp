@@ -35,6 +35,7 @@ void ForRuns(std::span<const int32_t> rows, Fn&& fn) {
 void Layer::Attention(Stream& x, const Pass& pass) const {
   Workspace& ws = pass.workspace;
   Backend& be = pass.backend;
+  ws.Fit(shape());
   x.LoadColdKeys();
   if (Probes(x, pass)) return ProbedAttention(x, pass);
   const std::vector<Tile> tiles = x.Tiles(ws.tile_rows);
@@ -166,7 +167,7 @@ void Layer::StoreRows(MutableTensorView kv, std::span<const int32_t> positions,
 void Layer::FinishHeads(const Norm& norm, std::span<const int32_t> positions, const SequenceState& sequence,
                         MutableTensorView x, Backend& be) const {
   if (!norm.weight.empty()) ApplyNorm(norm, x, x, be);
-  const RopeTable rope = sequence.RopeOf(attention_.window);
+  const RopeTable rope = sequence.RopeOf(shape().rope);
   if (!rope.cos.empty()) be.Rope(x, attention_.head_dim, positions, rope);
 }
 
@@ -207,7 +208,7 @@ AttentionFrame Layer::FrameOf(Stream& x, bool in_place, const Pass& pass) const 
   // ALiBi's biases are distances: query positions must not be moved.
   const bool alibi = !attention_.alibi_slopes.empty();
   AttentionFrame frame{attention_,
-                       pass.sequence.RopeOf(attention_.window),
+                       pass.sequence.RopeOf(shape().rope),
                        cache.keys(),
                        cache.values(),
                        cache.position_lists(),
@@ -266,10 +267,10 @@ SparsePattern Layer::ChoosePattern(Stream& x, const std::vector<Tile>& tiles, co
   return pattern;
 }
 
-// In a model with windows on some layers, these layers read few keys already. They stay dense within their
-// windows: no method of sparse attention was made for windows.
+// Where other layers attend beyond a layer's window, the layer reads few keys already. It stays dense within
+// its window: no method of sparse attention was made for windows.
 bool Layer::AsksPattern(const Stream& x, const Pass& pass) const {
-  if (attention_.window > 0 && !config_.shape.global_layers.empty()) return false;
+  if (attention_.window > 0 && attention_.window != config_.shape.WidestWindow()) return false;
   return pass.policy.ChoosesPattern(x.phase(), index_) && !(x.prefill() && LastRowOnly(x));
 }
 
@@ -305,7 +306,7 @@ void Layer::Retain(Stream& x, const Pass& pass) const {
   if (!x.prefill() && one_list && !cache.ragged())
     RecordRemoved(pass.sequence, index_, TraceEventKind::kEvicted, before, cache.positions());
   if (kept->close_gap)
-    CloseGap(cache, layer.sinks, attention_.head_dim, pass.sequence.RopeOf(attention_.window), pass.backend);
+    CloseGap(cache, layer.sinks, attention_.head_dim, pass.sequence.RopeOf(shape().rope), pass.backend);
 }
 
 }  // namespace coppice

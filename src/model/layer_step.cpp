@@ -10,6 +10,7 @@ namespace coppice {
 
 void Layer::Step(DecodeBatch& batch) const {
   Workspace& ws = batch.workspace();
+  ws.Fit(shape());
   Backend& be = batch.backend();
   const int64_t rows = batch.rows();
   const std::vector<Tile> all = {{0, rows, ProductKind::kDecode}};
@@ -51,7 +52,7 @@ OwnAttention Layer::StoreOwn(const DecodeBatch::Part& part, MutableTensorView kv
                 .keys = layer.cache.rows(),
                 .density = 1};
   return {{attention_,
-           sequence.RopeOf(attention_.window),
+           sequence.RopeOf(shape().rope),
            layer.cache.keys(),
            layer.cache.values(),
            layer.cache.position_lists(),

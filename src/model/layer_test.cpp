@@ -15,8 +15,7 @@ AttentionShape Attends(DType output, bool has_key_bias, bool has_key_norm = fals
   const Tensor norm(DType::kF32, 1, head_dim);
   if (has_key_norm) weights.key_norm.weight = norm.view();
   ModelConfig config;
-  config.shape.heads = config.shape.kv_heads = 2;
-  config.shape.head_dim = head_dim;
+  config.shape.layers = {{.heads = 2, .kv_heads = 2, .head_dim = head_dim}};
   return AttentionOf(config, 0, weights, {});
 }
 

@@ -10,12 +10,12 @@ struct Unit {
   double kv, qo, ffn, pair;  // FLOPs per row for k and v, for q and o, for the FFN; per query-key pair
 };
 
-Unit UnitOf(const ModelShape& s) {
-  const double d = static_cast<double>(s.hidden);
+Unit UnitOf(const ModelShape& shape, const LayerShape& s) {
+  const double d = static_cast<double>(shape.hidden);
   const double c = s.head_dim;
   return {.kv = 4 * d * s.kv_heads * c,
           .qo = 4 * d * s.heads * c,
-          .ffn = (s.gated_ffn ? 6 : 4) * d * static_cast<double>(s.ffn),
+          .ffn = (shape.gated_ffn ? 6 : 4) * d * static_cast<double>(s.ffn),
           .pair = 4.0 * s.heads * c};
 }
 
@@ -37,13 +37,13 @@ double Pairs(int32_t window, const LayerCounts& counts) {
 
 // `layers` are all layers of a prefill, whose last layer computes one row.
 PrefillFlops PartsOf(const ModelShape& shape, const std::vector<LayerCounts>& layers) {
-  const Unit u = UnitOf(shape);
   PrefillFlops parts;
   for (size_t l = 0; l < layers.size(); ++l) {
+    const Unit u = UnitOf(shape, shape.layers[l]);
     const LayerCounts& counts = layers[l];
     parts.products +=
         u.kv * (static_cast<double>(counts.kv_rows) + static_cast<double>(counts.probed_rows) / 2);
-    parts.attention += u.pair * counts.density * Pairs(shape.WindowOf(static_cast<int>(l)), counts);
+    parts.attention += u.pair * counts.density * Pairs(shape.layers[l].window, counts);
     (l + 1 < layers.size() ? parts.products : parts.single_rows) +=
         u.qo * static_cast<double>(counts.query_rows) + u.ffn * static_cast<double>(counts.ffn_rows);
   }
@@ -61,11 +61,11 @@ double HeadFlops(const ModelShape& shape) {
 }
 
 double DecodeFlops(const ModelShape& shape, const std::vector<StepCounts>& layers) {
-  const Unit u = UnitOf(shape);
   double flops = HeadFlops(shape);
   for (size_t l = 0; l < layers.size(); ++l) {
+    const Unit u = UnitOf(shape, shape.layers[l]);
     const StepCounts& step = layers[l];
-    const int32_t window = shape.WindowOf(static_cast<int>(l));
+    const int32_t window = shape.layers[l].window;
     const int64_t seen = window > 0 ? std::min<int64_t>(step.keys, window) : step.keys;
     // The current token reads its share of the keys, returned tokens read all of them.
     const double pairs =
@@ -77,11 +77,12 @@ double DecodeFlops(const ModelShape& shape, const std::vector<StepCounts>& layer
 }
 
 double DenseDecodeFlops(const ModelShape& shape, int64_t keys) {
-  return DecodeFlops(shape, std::vector<StepCounts>(static_cast<size_t>(shape.layers), {.keys = keys}));
+  return DecodeFlops(shape,
+                     std::vector<StepCounts>(static_cast<size_t>(shape.layer_count()), {.keys = keys}));
 }
 
 PrefillFlops DensePrefillParts(const ModelShape& shape, int64_t tokens) {
-  std::vector<LayerCounts> layers(static_cast<size_t>(shape.layers), {tokens, tokens, tokens});
+  std::vector<LayerCounts> layers(static_cast<size_t>(shape.layer_count()), {tokens, tokens, tokens});
   if (!layers.empty()) layers.back() = {tokens, 1, 1};
   PrefillFlops parts = PartsOf(shape, layers);
   parts.single_rows += HeadFlops(shape);
@@ -115,7 +116,9 @@ int64_t Ledger::token_layers() const {
   return sum;
 }
 
-int64_t Ledger::token_layers_dense() const { return (prompt_tokens_ + decode_tokens_) * shape_.layers; }
+int64_t Ledger::token_layers_dense() const {
+  return (prompt_tokens_ + decode_tokens_) * shape_.layer_count();
+}
 
 PrefillFlops Ledger::prefill_parts() const {
   PrefillFlops parts = PartsOf(shape_, layers_);

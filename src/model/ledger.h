@@ -34,7 +34,7 @@ struct StepCounts {
 //   attention  causal, over all rows: 2 H c n^2; after p reused rows: 2 H c ((p + n)^2 - p^2);
 //              one row over n keys: 4 H c n; a sliding window limits the keys of a row
 //   head       2 d V for one row
-// LayerFlops is for a layer with the window of the model's first.
+// LayerFlops is for a layer like the model's first.
 double LayerFlops(const ModelShape& shape, const LayerCounts& counts);
 double HeadFlops(const ModelShape& shape);
 // One decode step: sum_l (1 + r_l)(a + f) + 4 H c (1 + r_l) |A_l|.
@@ -73,7 +73,7 @@ class Ledger {
  public:
   Ledger() = default;
   Ledger(const ModelShape& shape, int64_t prompt_tokens)
-      : shape_(shape), prompt_tokens_(prompt_tokens), layers_(static_cast<size_t>(shape.layers)) {}
+      : shape_(shape), prompt_tokens_(prompt_tokens), layers_(static_cast<size_t>(shape.layer_count())) {}
 
   LayerCounts& layer(int l) { return layers_[static_cast<size_t>(l)]; }
   const std::vector<LayerCounts>& layers() const { return layers_; }

@@ -9,6 +9,7 @@
 #include "kv/layer_cache.h"
 #include "model/synthetic.h"
 #include "policies/presets.h"
+#include "shape_edit.h"
 
 namespace coppice {
 namespace {
@@ -25,9 +26,9 @@ std::vector<StepCounts> Keys(const std::vector<int64_t>& keys) {
 // A prefill with the last layer's rule: `n` rows reach each layer, `m` of them its FFN.
 double Prefill(const ModelShape& s, const std::vector<int64_t>& n, const std::vector<int64_t>& m) {
   Ledger ledger(s, n.front());
-  for (int l = 0; l < s.layers; ++l) {
+  for (int l = 0; l < s.layer_count(); ++l) {
     const auto i = static_cast<size_t>(l);
-    const bool last = l + 1 == s.layers;
+    const bool last = l + 1 == s.layer_count();
     ledger.layer(l) = {n[i], last ? 1 : n[i], last ? 1 : m[i]};
   }
   return ledger.prefill_flops();
@@ -38,7 +39,7 @@ double Prefill(const ModelShape& s, const std::vector<int64_t>& n, const std::ve
 double SlimInferFlops(const ModelShape& s, int64_t tokens, const std::vector<int64_t>& budgets) {
   const std::vector<int> stages = StageLayers(s);
   std::vector<int64_t> n, m;
-  for (int l = 0; l < s.layers; ++l) {
+  for (int l = 0; l < s.layer_count(); ++l) {
     n.push_back(tokens);
     for (size_t i = 0; i < stages.size(); ++i) {
       if (l >= stages[i]) n.back() = std::min(tokens, budgets[i]);
@@ -50,17 +51,13 @@ double SlimInferFlops(const ModelShape& s, int64_t tokens, const std::vector<int
 }
 
 TEST(Ledger, LayerByHand) {
-  const ModelShape s{.architecture = "llama",
-                     .name = "",
-                     .layers = 2,
-                     .hidden = 10,
-                     .ffn = 7,
-                     .heads = 4,
-                     .kv_heads = 2,
-                     .head_dim = 3,
-                     .vocab = 11,
-                     .gated_ffn = true,
-                     .window = 0};
+  const ModelShape s{
+      .architecture = "llama",
+      .name = "",
+      .hidden = 10,
+      .vocab = 11,
+      .gated_ffn = true,
+      .layers = std::vector<LayerShape>(2, {.heads = 4, .kv_heads = 2, .head_dim = 3, .ffn = 7})};
   // k and v: 4 d G c = 240 a row; q and o: 4 d H c = 480; FFN: 6 d I = 420; a pair of query and key: 4 H c
   // = 48.
   EXPECT_EQ(LayerFlops(s, {6, 6, 6}), 6 * (240 + 480 + 420) + 48 * 18);
@@ -77,7 +74,7 @@ TEST(Ledger, LayerByHand) {
 // The parts add up to the whole, and each term is in the part whose speed it runs at.
 TEST(Ledger, PartsOfAPrefill) {
   ModelShape s = ShapeOf("llama-3.2-1b");
-  s.layers = 3;
+  s.layers.resize(3, s.layer(0));
   const double kv = 4.0 * 2048 * 8 * 64;
   const double qo = 4.0 * 2048 * 32 * 64;
   const double ffn = 6.0 * 2048 * 8192;
@@ -144,9 +141,9 @@ TEST(Ledger, TheSecondQuestion) {
 TEST(Ledger, AWindowCutsTheKeys) {
   ModelShape s = ShapeOf("mistral-7b");
   const double whole = LayerFlops(s, {1000, 1000, 1000});
-  s.window = 1000;
+  SetInAll(s, &LayerShape::window, 1000);
   EXPECT_EQ(LayerFlops(s, {1000, 1000, 1000}), whole);
-  s.window = 100;
+  SetInAll(s, &LayerShape::window, 100);
   const double pair = 4.0 * 32 * 128;
   // A ramp of 100 rows, then 900 rows of 100 keys.
   EXPECT_DOUBLE_EQ(LayerFlops(s, {1000, 1000, 1000}),
@@ -158,11 +155,8 @@ TEST(Ledger, AWindowCutsTheKeys) {
 TEST(Ledger, OnlyLayersWithTheWindowAreCut) {
   ModelShape s = ShapeOf("mistral-7b");
   const double whole = DensePrefillParts(s, 1000).attention;
-  s.window = 100;
-  const double cut = DensePrefillParts(s, 1000).attention;
-  s.global_layers = std::vector<bool>(32, false);
-  EXPECT_EQ(DensePrefillParts(s, 1000).attention, cut);
-  s.global_layers[5] = s.global_layers[11] = true;
+  SetInAll(s, &LayerShape::window, 100);
+  s.layers[5].window = s.layers[11].window = 0;
   const double pair = 4.0 * 32 * 128;
   const double saved = pair * (1000.0 * 1000 / 2 - 100.0 * 100 / 2 - 900.0 * 100);  // in a layer
   EXPECT_DOUBLE_EQ(whole - DensePrefillParts(s, 1000).attention, 29 * saved + pair * 900);
@@ -185,8 +179,9 @@ TEST(Ledger, PublishedDenseFlops) {
     const ModelShape s = ShapeOf(row.shape);
     for (size_t i = 0; i < row.tflop.size(); ++i) {
       const int64_t n = int64_t{4096} << i;
-      const double flops = s.layers * LayerFlops(s, {n, n, n}) + HeadFlops(s);
-      const double diagonal = 2.0 * s.heads * s.head_dim * static_cast<double>(n) * s.layers;
+      const double flops = s.layer_count() * LayerFlops(s, {n, n, n}) + HeadFlops(s);
+      const double diagonal =
+          2.0 * static_cast<double>(s.layer(0).query_width()) * static_cast<double>(n) * s.layer_count();
       EXPECT_LE(flops / 1e12, row.tflop[i] + row.half_unit[i]) << row.shape << " at " << n;
       EXPECT_GE((flops + diagonal) / 1e12, row.tflop[i] - row.half_unit[i]) << row.shape << " at " << n;
       EXPECT_LT(DensePrefillFlops(s, n), flops);
@@ -219,8 +214,8 @@ TEST(Ledger, FlashPrefillsFloorOfLlama31) {
       all += static_cast<double>(b) * 128 * 128 + 128 * 129 / 2;
       read += static_cast<double>(b >= blocks - 2 ? b : std::min<int64_t>(b, 5)) * 128 * 128 + 128 * 129 / 2;
     }
-    const double flops =
-        (s.layers - 1) * LayerFlops(s, {n, n, n, 0, read / all}) + LayerFlops(s, {n, 1, 1}) + HeadFlops(s);
+    const double flops = (s.layer_count() - 1) * LayerFlops(s, {n, n, n, 0, read / all}) +
+                         LayerFlops(s, {n, 1, 1}) + HeadFlops(s);
     EXPECT_NEAR(DensePrefillFlops(s, n) / flops, bound, 0.0051) << n;
   }
 }
@@ -228,7 +223,7 @@ TEST(Ledger, FlashPrefillsFloorOfLlama31) {
 // Rows of each layer if `kept[i]` rows remain from layer stages[i] on, FFN included.
 double NestedFlops(const ModelShape& s, int64_t tokens, const std::vector<int>& stages,
                    const std::vector<int64_t>& kept) {
-  std::vector<int64_t> n(static_cast<size_t>(s.layers), tokens);
+  std::vector<int64_t> n(static_cast<size_t>(s.layer_count()), tokens);
   for (size_t i = 0; i < stages.size(); ++i) std::fill(n.begin() + stages[i], n.end(), kept[i]);
   return Prefill(s, n, n);
 }
@@ -278,15 +273,15 @@ TEST(Ledger, PublishedCacheAndBoundsOfSpts) {
   for (const auto& [n, bound] : {std::pair<int64_t, double>{8192, 1.406}, {32768, 2.495}, {131072, 2.99}}) {
     double flops = HeadFlops(s);
     int64_t rows = 0;
-    for (int l = 0; l < s.layers; ++l) {
+    for (int l = 0; l < s.layer_count(); ++l) {
       LayerCounts counts = SptsLayer(s, n, l);
       rows += counts.kv_rows;
-      if (l + 1 == s.layers) counts.query_rows = counts.ffn_rows = 1;
+      if (l + 1 == s.layer_count()) counts.query_rows = counts.ffn_rows = 1;
       flops += LayerFlops(s, counts);
     }
     EXPECT_NEAR(DensePrefillFlops(s, n) / flops, bound, 0.0051) << n;
     if (n == 32768) {
-      EXPECT_NEAR(16 * static_cast<double>(rows) / static_cast<double>(s.layers * n), 6.63, 0.005);
+      EXPECT_NEAR(16 * static_cast<double>(rows) / static_cast<double>(s.layer_count() * n), 6.63, 0.005);
     }
   }
 }
@@ -296,7 +291,7 @@ TEST(Ledger, BoundsOfGemFilter) {
   const ModelShape s = ShapeOf("llama-3.1-8b");
   const double layer = LayerFlops(s, {100, 100, 100});
   ModelShape first = s;
-  first.layers = GemFilterLayer(s) + 1;
+  first.layers.resize(static_cast<size_t>(GemFilterLayer(s)) + 1);
   EXPECT_GT(DensePrefillFlops(first, 100) - HeadFlops(s), 13 * layer);
   const std::pair<int64_t, double> table[] = {{8192, 1.89}, {32768, 2.28}, {131072, 2.37}};
   for (const auto& [n, bound] : table) {
@@ -310,7 +305,7 @@ TEST(Ledger, BoundsOfGemFilter) {
 TEST(Ledger, ParkedStatesFitBehindTheLastStage) {
   for (const char* name : {"llama-2-7b", "llama-3.1-8b", "llama-3.2-1b", "qwen2.5-0.5b", "qwen2.5-7b"}) {
     const ModelShape s = ShapeOf(name);
-    const auto saved = [&](int stage) { return (s.layers - stage) * 2 * int64_t{s.kv_heads} * s.head_dim; };
+    const auto saved = [&](int stage) { return (s.layer_count() - stage) * 2 * s.layer(0).key_width(); };
     EXPECT_GE(saved(LastStageWithinMemory(s)), s.hidden) << name;
     EXPECT_LT(saved(LastStageWithinMemory(s) + 1), s.hidden) << name;
   }
@@ -319,7 +314,7 @@ TEST(Ledger, ParkedStatesFitBehindTheLastStage) {
 // SlimInfer's table 2: 1.73 GiB of 4.00 GiB at 32k tokens, and the table's other lengths.
 TEST(Ledger, PublishedCacheOfSlimInfer) {
   const ModelShape s = ShapeOf("llama-3.1-8b");
-  LayerCache cache(DType::kBF16, s.kv_heads, s.head_dim);
+  LayerCache cache(DType::kBF16, s.layer(0).kv_heads, s.layer(0).head_dim);
   std::vector<int32_t> positions(16);
   std::iota(positions.begin(), positions.end(), 0);
   cache.Append(positions);
@@ -332,7 +327,7 @@ TEST(Ledger, PublishedCacheOfSlimInfer) {
   for (const auto& [n, gib] : table) {
     const std::vector<int64_t> budgets = SlimInferBudgets(s, n);
     int64_t rows = 0;
-    for (int l = 0; l < s.layers; ++l) {
+    for (int l = 0; l < s.layer_count(); ++l) {
       int64_t here = n;
       for (size_t i = 0; i < stages.size(); ++i) here = l >= stages[i] ? std::min(n, budgets[i]) : here;
       rows += here;

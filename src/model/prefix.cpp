@@ -26,9 +26,9 @@ int64_t PrefixState::bytes() const {
 }
 
 int64_t PrefixBytes(const ModelShape& shape, DType cache_type, LayerPoint point, int64_t tokens) {
-  const int64_t key = BytesOf(cache_type, int64_t{shape.kv_heads} * shape.head_dim);
-  const int64_t hidden = point.layer < shape.layers ? BytesOf(DType::kF32, shape.hidden) : 0;
-  return tokens * (2 * key * LayersWithKeys(point) + hidden + static_cast<int64_t>(sizeof(int32_t)));
+  int64_t row = point.layer < shape.layer_count() ? BytesOf(DType::kF32, shape.hidden) : 0;
+  for (int l = 0; l < LayersWithKeys(point); ++l) row += 2 * BytesOf(cache_type, shape.layer(l).key_width());
+  return tokens * (row + static_cast<int64_t>(sizeof(int32_t)));
 }
 
 namespace {

@@ -23,7 +23,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the file's numbers are read as they lie");
 
 constexpr char kMagic[8] = {'c', 'o', 'p', 'p', 'p', 'r', 'e', 'f'};
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kVersion = 3;  // 2: one key width for all layers
 constexpr uint32_t kAfterAttention = 1;
 constexpr uint32_t kComplete = 2;
 constexpr size_t kPiece =
@@ -37,14 +37,13 @@ struct Head {
   Fingerprint fingerprint;
   uint32_t point_layer;
   uint32_t cache_type;  // a DType of tensor/dtype.h
-  uint64_t key_width;
-  uint64_t hidden;  // 0 if no hidden states are stored
+  uint64_t hidden;      // 0 if no hidden states are stored
   uint64_t tokens;
   uint64_t sections;
   uint64_t file_bytes;
   PrefixOwner owner;
 };
-static_assert(sizeof(Head) == 96 && sizeof(Fingerprint) == 16);
+static_assert(sizeof(Head) == 88 && sizeof(Fingerprint) == 16);
 
 template <typename T>
 std::span<const std::byte> BytesOfVector(const std::vector<T>& values) {
@@ -53,6 +52,16 @@ std::span<const std::byte> BytesOfVector(const std::vector<T>& values) {
 
 std::span<const std::byte> BytesOfTensor(const Tensor& tensor) {
   return {tensor.view().RowBytes(0), static_cast<size_t>(tensor.bytes())};
+}
+
+// What the head's checksum covers.
+std::vector<std::byte> BytesOfHead(const Head& head, const std::vector<uint64_t>& widths,
+                                   const std::vector<uint64_t>& checksums) {
+  std::vector<std::byte> bytes;
+  for (const auto part :
+       {std::as_bytes(std::span(&head, 1)), BytesOfVector(widths), BytesOfVector(checksums)})
+    bytes.insert(bytes.end(), part.begin(), part.end());
+  return bytes;
 }
 
 // Visits the sections of a state in their order; a layer's keys and values are two sections.
@@ -108,7 +117,10 @@ class PrefixReader {
 
  private:
   void ReadHead();
-  void CheckHead(int64_t stored_bytes);
+  void CheckHead();
+  void CheckPoint();
+  void CheckWidths(const std::vector<uint64_t>& widths);
+  void CheckLength(int64_t stored_bytes);
   void Read(std::span<std::byte> to);
   void Section(std::span<std::byte> to, const char* what);
 
@@ -145,8 +157,9 @@ void PrefixReader::Section(std::span<std::byte> to, const char* what) {
 // 2^24.
 int64_t PrefixReader::SectionBytes() const {
   const auto tokens = static_cast<int64_t>(head_.tokens);
-  const int64_t row = 2 * LayersWithKeys(point_) * BytesOf(format_.cache_type, format_.key_width) +
-                      static_cast<int64_t>(head_.hidden * sizeof(float) + sizeof(int32_t));
+  auto row = static_cast<int64_t>(head_.hidden * sizeof(float) + sizeof(int32_t));
+  for (int l = 0; l < LayersWithKeys(point_); ++l)
+    row += 2 * BytesOf(format_.cache_type, format_.key_widths[static_cast<size_t>(l)]);
   return tokens * row;
 }
 
@@ -157,24 +170,31 @@ void PrefixReader::ReadHead() {
     throw Error("[prefix] {}: {} bytes are too few for a head of {}", path_, info.st_size, sizeof(Head));
   }
   Read(std::as_writable_bytes(std::span(&head_, 1)));
-  CheckHead(info.st_size);
+  CheckHead();
+  CheckPoint();
+  std::vector<uint64_t> widths(static_cast<size_t>(LayersWithKeys(point_)));
+  Read(std::as_writable_bytes(std::span(widths)));
+  CheckWidths(widths);
+  CheckLength(info.st_size);
   checksums_.resize(static_cast<size_t>(head_.sections));
   Read(std::as_writable_bytes(std::span(checksums_)));
   uint64_t of_head = 0;
   Read(std::as_writable_bytes(std::span(&of_head, 1)));
-  std::vector<std::byte> bytes(sizeof(Head) + checksums_.size() * sizeof(uint64_t));
-  std::memcpy(bytes.data(), &head_, sizeof(Head));
-  std::memcpy(bytes.data() + sizeof(Head), checksums_.data(), checksums_.size() * sizeof(uint64_t));
+  const std::vector<std::byte> bytes = BytesOfHead(head_, widths, checksums_);
   if (ChecksumOf(bytes) != of_head)
     throw Error("[prefix] {}: damaged: the checksum of its head does not match", path_);
 }
 
-void PrefixReader::CheckHead(int64_t stored_bytes) {
+void PrefixReader::CheckHead() {
   if (std::memcmp(head_.magic, kMagic, sizeof(kMagic)) != 0) {
     throw Error("[prefix] {}: not a file of a prefix: it does not begin as one", path_);
   }
-  if (head_.version != kVersion)
-    throw Error("[prefix] {}: version {}, this program reads {}", path_, head_.version, kVersion);
+  if (head_.version != kVersion) {
+    throw Error("[prefix] {}: of version {} of this format, and this program reads version {} alone: {}",
+                path_, head_.version, kVersion,
+                head_.version < kVersion ? "an older program wrote it, and its prompt must be read again"
+                                         : "a newer program wrote it");
+  }
   if (head_.fingerprint != format_.fingerprint) {
     throw Error(
         "[prefix] {}: of another model, or of another backend, ISA, arithmetic or cache type: its states are "
@@ -182,13 +202,16 @@ void PrefixReader::CheckHead(int64_t stored_bytes) {
         "engine's",
         path_);
   }
-  if (head_.cache_type != static_cast<uint32_t>(format_.cache_type) ||
-      head_.key_width != static_cast<uint64_t>(format_.key_width)) {
-    throw Error("[prefix] {}: keys of type {} and width {}, the engine's are of type {} and width {}", path_,
-                head_.cache_type, head_.key_width, static_cast<uint32_t>(format_.cache_type),
-                format_.key_width);
+  if (head_.cache_type != static_cast<uint32_t>(format_.cache_type)) {
+    throw Error("[prefix] {}: keys of type {}, the engine's are of type {}", path_, head_.cache_type,
+                static_cast<uint32_t>(format_.cache_type));
   }
-  const auto layers = static_cast<uint32_t>(format_.layers);
+  if (head_.tokens == 0 || head_.tokens > static_cast<uint64_t>(limits::kMaxContext))
+    throw Error("[prefix] {}: {} tokens; it may hold 1 to {}", path_, head_.tokens, limits::kMaxContext);
+}
+
+void PrefixReader::CheckPoint() {
+  const auto layers = static_cast<uint32_t>(format_.layers());
   const bool after = (head_.flags & kAfterAttention) != 0;
   if (head_.flags > (kAfterAttention | kComplete) || head_.point_layer > layers ||
       (head_.point_layer == layers && after) || (head_.point_layer == 0 && !after)) {
@@ -201,12 +224,22 @@ void PrefixReader::CheckHead(int64_t stored_bytes) {
     throw Error("[prefix] {}: hidden states of width {}, the model's are {} wide", path_, head_.hidden,
                 format_.hidden);
   }
-  if (head_.tokens == 0 || head_.tokens > static_cast<uint64_t>(limits::kMaxContext))
-    throw Error("[prefix] {}: {} tokens; it may hold 1 to {}", path_, head_.tokens, limits::kMaxContext);
   const auto sections = static_cast<uint64_t>(1 + 2 * LayersWithKeys(point_) + (parked ? 1 : 0));
   if (head_.sections != sections)
     throw Error("[prefix] {}: {} sections, its states make {}", path_, head_.sections, sections);
-  const auto whole = static_cast<uint64_t>(SectionBytes()) + sizeof(Head) + (sections + 1) * sizeof(uint64_t);
+}
+
+void PrefixReader::CheckWidths(const std::vector<uint64_t>& widths) {
+  for (size_t l = 0; l < widths.size(); ++l) {
+    if (widths[l] == static_cast<uint64_t>(format_.key_widths[l])) continue;
+    throw Error("[prefix] {}: keys of width {} in layer {}, the engine's are {} wide", path_, widths[l], l,
+                format_.key_widths[l]);
+  }
+}
+
+void PrefixReader::CheckLength(int64_t stored_bytes) {
+  const uint64_t numbers = static_cast<uint64_t>(LayersWithKeys(point_)) + head_.sections + 1;
+  const auto whole = static_cast<uint64_t>(SectionBytes()) + sizeof(Head) + numbers * sizeof(uint64_t);
   if (head_.file_bytes != whole || static_cast<uint64_t>(stored_bytes) != whole) {
     throw Error("[prefix] {}: {} bytes long, by its head {}, by its contents {}: it was cut or changed",
                 path_, stored_bytes, head_.file_bytes, whole);
@@ -224,22 +257,21 @@ void WritePrefixFile(const PrefixState& state, const PrefixFormat& format, const
     checksums.push_back(ChecksumOf(section));
     bytes += section.size();
   });
+  const std::vector<uint64_t> widths(format.key_widths.begin(),
+                                     format.key_widths.begin() + LayersWithKeys(state.point));
   Head head{.magic = {},
             .version = kVersion,
             .flags = (state.point.after_attention ? kAfterAttention : 0) | (state.complete ? kComplete : 0),
             .fingerprint = format.fingerprint,
             .point_layer = static_cast<uint32_t>(state.point.layer),
             .cache_type = static_cast<uint32_t>(format.cache_type),
-            .key_width = static_cast<uint64_t>(format.key_width),
             .hidden = static_cast<uint64_t>(state.hidden.cols()),
             .tokens = state.tokens.size(),
             .sections = checksums.size(),
-            .file_bytes = sizeof(Head) + (checksums.size() + 1) * sizeof(uint64_t) + bytes,
+            .file_bytes = sizeof(Head) + (widths.size() + checksums.size() + 1) * sizeof(uint64_t) + bytes,
             .owner = state.owner};
   std::memcpy(head.magic, kMagic, sizeof(kMagic));
-  std::vector<std::byte> start(sizeof(Head) + checksums.size() * sizeof(uint64_t));
-  std::memcpy(start.data(), &head, sizeof(Head));
-  std::memcpy(start.data() + sizeof(Head), checksums.data(), checksums.size() * sizeof(uint64_t));
+  const std::vector<std::byte> start = BytesOfHead(head, widths, checksums);
   const uint64_t of_head = ChecksumOf(start);
   NewFile file(path, "prefix", NewFile::Mode::kOwnerOnly);  // the tokens reveal the prompt's text
   file.Append(start);
@@ -276,11 +308,12 @@ PrefixState ReadPrefixFile(const std::string& path, const PrefixFormat& format, 
   state.point = reader.point();
   state.complete = reader.complete();
   for (int l = 0; l < LayersWithKeys(state.point); ++l) {
-    Tensor keys = reader.Matrix(format.cache_type, format.key_width, "keys");
-    Tensor values = reader.Matrix(format.cache_type, format.key_width, "values");
+    const int64_t width = format.key_widths[static_cast<size_t>(l)];
+    Tensor keys = reader.Matrix(format.cache_type, width, "keys");
+    Tensor values = reader.Matrix(format.cache_type, width, "values");
     state.layers.push_back({std::move(keys), std::move(values)});
   }
-  if (state.point.layer < format.layers)
+  if (state.point.layer < format.layers())
     state.hidden = reader.Matrix(DType::kF32, format.hidden, "hidden states");
   return state;
 }

@@ -2,7 +2,8 @@
 // saves one.
 //
 // Little-endian, like every machine that this program runs on:
-//   head       fixed fields (prefix_file.cpp: Head), a checksum per section, and a checksum over both
+//   head       fixed fields (prefix_file.cpp: Head), the key width of each layer that has keys, a checksum
+//              per section, and a checksum over all of these
 //   sections   the tokens; for each layer its keys, then its values; the hidden states, if there are any
 // A file is written under another name, synced, and renamed, so it exists complete or not at all. Reading
 // trusts nothing: it checks every field against the engine's own format and the file's length before it
@@ -23,10 +24,11 @@ namespace coppice {
 struct PrefixFormat {
   Fingerprint fingerprint;  // of everything that may change a bit of a state: model, backend, ISA, arithmetic
   DType cache_type = DType::kBF16;
-  int layers = 0;
-  int64_t key_width = 0;  // kv_heads * head_dim
+  std::vector<int64_t> key_widths;  // [layers] kv_heads * head_dim
   int64_t hidden = 0;
   int64_t vocab = 0;
+
+  int layers() const { return static_cast<int>(key_widths.size()); }
 };
 
 // The contents of a file's head and of its token section.

@@ -23,8 +23,7 @@ using testing::HasSubstr;
 PrefixFormat Format() {
   return {.fingerprint = {11, 22},
           .cache_type = DType::kBF16,
-          .layers = 4,
-          .key_width = 16,
+          .key_widths = {16, 8, 16, 40},
           .hidden = 24,
           .vocab = 50};
 }
@@ -42,10 +41,11 @@ PrefixState MakeState(LayerPoint point, int64_t tokens = 37) {
   for (int64_t i = 0; i < tokens; ++i) state.tokens.push_back(static_cast<int32_t>(i * 7 % f.vocab));
   state.point = point;
   for (int l = 0; l < LayersWithKeys(point); ++l) {
-    state.layers.push_back({Filled(f.cache_type, tokens, f.key_width, 2 * l),
-                            Filled(f.cache_type, tokens, f.key_width, 2 * l + 1)});
+    const int64_t width = f.key_widths[static_cast<size_t>(l)];
+    state.layers.push_back(
+        {Filled(f.cache_type, tokens, width, 2 * l), Filled(f.cache_type, tokens, width, 2 * l + 1)});
   }
-  if (point.layer < f.layers) state.hidden = Filled(DType::kF32, tokens, f.hidden, 99);
+  if (point.layer < f.layers()) state.hidden = Filled(DType::kF32, tokens, f.hidden, 99);
   return state;
 }
 
@@ -69,16 +69,30 @@ class PrefixFile : public testing::Test {
     }
     return error;
   }
+  // Where the checksum of the head lies: behind its fields, a width for each layer with keys, and a checksum
+  // for each section. At most at the end of the bytes, which are at least 96.
+  static size_t HeadEnd(const std::string& bytes) {
+    uint32_t flags = 0;
+    uint32_t layer = 0;
+    uint64_t sections = 0;
+    std::memcpy(&flags, bytes.data() + 12, sizeof(flags));
+    std::memcpy(&layer, bytes.data() + 32, sizeof(layer));
+    std::memcpy(&sections, bytes.data() + 56, sizeof(sections));
+    const uint64_t most = (bytes.size() - 96) / 8;
+    const uint64_t widths = std::min<uint64_t>(uint64_t{layer} + (flags & 1), most);
+    return 88 + 8 * (widths + std::min(sections, most - widths));
+  }
+  static void Sign(std::string& bytes) {
+    const size_t end = HeadEnd(bytes);
+    const uint64_t sum = ChecksumOf(std::as_bytes(std::span(bytes.data(), end)));
+    std::memcpy(bytes.data() + end, &sum, sizeof(sum));
+  }
   // A changed head with a correct checksum, as a forger would write it.
   template <typename T>
   std::string Forged(size_t offset, T value) {
     std::string bytes = Good();
     std::memcpy(bytes.data() + offset, &value, sizeof(T));
-    uint64_t sections = 0;
-    std::memcpy(&sections, bytes.data() + 64, sizeof(sections));
-    const size_t head = 96 + 8 * std::min<size_t>(sections, (bytes.size() - 104) / 8);
-    const uint64_t sum = ChecksumOf(std::as_bytes(std::span(bytes.data(), head)));
-    std::memcpy(bytes.data() + head, &sum, sizeof(sum));
+    Sign(bytes);
     return bytes;
   }
 
@@ -150,9 +164,9 @@ TEST_F(PrefixFile, Row24OfAnotherModel) {
   EXPECT_THAT(ErrorFor(Good(), other), HasSubstr("another model"));
   // A forged fingerprint does not make other sizes acceptable.
   for (const auto& change : std::vector<void (*)(PrefixFormat&)>{
-           [](PrefixFormat& f) { f.cache_type = DType::kF32; }, [](PrefixFormat& f) { f.key_width = 32; },
-           [](PrefixFormat& f) { f.hidden = 25; }, [](PrefixFormat& f) { f.layers = 1; },
-           [](PrefixFormat& f) { f.layers = 2; }, [](PrefixFormat& f) { f.vocab = 40; }}) {
+           [](PrefixFormat& f) { f.cache_type = DType::kF32; }, [](PrefixFormat& f) { f.key_widths[2] = 32; },
+           [](PrefixFormat& f) { f.hidden = 25; }, [](PrefixFormat& f) { f.key_widths.resize(1); },
+           [](PrefixFormat& f) { f.key_widths.resize(2); }, [](PrefixFormat& f) { f.vocab = 40; }}) {
     PrefixFormat wrong = Format();
     change(wrong);
     EXPECT_NE(ErrorFor(Good(), wrong), "no error");
@@ -161,22 +175,28 @@ TEST_F(PrefixFile, Row24OfAnotherModel) {
 
 // The offsets are those of the fields of Head in prefix_file.cpp.
 TEST_F(PrefixFile, Row24ForgedHeads) {
-  EXPECT_EQ(ErrorFor(Forged<uint64_t>(56, 37)), "no error");  // the forger's tool works
+  EXPECT_EQ(ErrorFor(Forged<uint64_t>(48, 37)), "no error");  // the forger's tool works
   EXPECT_THAT(ErrorFor(Forged<char>(0, 'C')), HasSubstr("does not begin as one"));
-  EXPECT_THAT(ErrorFor(Forged<uint32_t>(8, 3)), HasSubstr("version 3"));
+  EXPECT_THAT(ErrorFor(Forged<uint32_t>(8, 2)),
+              HasSubstr("of version 2 of this format, and this program reads "
+                        "version 3 alone: an older program wrote it"));
+  EXPECT_THAT(ErrorFor(Forged<uint32_t>(8, 4)), HasSubstr("version 4"));
+  EXPECT_THAT(ErrorFor(Forged<uint32_t>(8, 4)), HasSubstr("a newer program wrote it"));
   EXPECT_THAT(ErrorFor(Forged<uint32_t>(12, 4)), HasSubstr("flags 4"));
   EXPECT_THAT(ErrorFor(Forged<uint32_t>(32, 3)), HasSubstr("sections"));
   EXPECT_THAT(ErrorFor(Forged<uint32_t>(32, 4)), HasSubstr("layer 4"));
   EXPECT_THAT(ErrorFor(Forged<uint32_t>(32, 0xffffffff)), HasSubstr("has 4 layers"));
   EXPECT_THAT(ErrorFor(Forged<uint32_t>(36, 7)), HasSubstr("keys of type 7"));
-  EXPECT_THAT(ErrorFor(Forged<uint64_t>(40, uint64_t{1} << 60)), HasSubstr("width 1152921504606846976"));
-  EXPECT_THAT(ErrorFor(Forged<uint64_t>(48, 0)), HasSubstr("hidden states of width 0"));
+  EXPECT_THAT(ErrorFor(Forged<uint64_t>(96, uint64_t{1} << 60)),
+              HasSubstr("keys of width 1152921504606846976 in layer 1, the engine's are 8 wide"));
+  EXPECT_THAT(ErrorFor(Forged<uint64_t>(88, 8)), HasSubstr("keys of width 8 in layer 0"));
+  EXPECT_THAT(ErrorFor(Forged<uint64_t>(40, 0)), HasSubstr("hidden states of width 0"));
   // cell_count (CVE-2026-43629): none, too many, and enough to overflow the product.
   for (const uint64_t tokens : {uint64_t{0}, uint64_t{1} << 25, uint64_t{1} << 62, ~uint64_t{0}})
-    EXPECT_THAT(ErrorFor(Forged<uint64_t>(56, tokens)), HasSubstr("tokens; it may hold")) << tokens;
-  EXPECT_THAT(ErrorFor(Forged<uint64_t>(56, uint64_t{1} << 24)), HasSubstr("cut or changed"));
-  EXPECT_THAT(ErrorFor(Forged<uint64_t>(64, uint64_t{1} << 61)), HasSubstr("sections"));
-  EXPECT_THAT(ErrorFor(Forged<uint64_t>(72, 104)), HasSubstr("cut or changed"));
+    EXPECT_THAT(ErrorFor(Forged<uint64_t>(48, tokens)), HasSubstr("tokens; it may hold")) << tokens;
+  EXPECT_THAT(ErrorFor(Forged<uint64_t>(48, uint64_t{1} << 24)), HasSubstr("cut or changed"));
+  EXPECT_THAT(ErrorFor(Forged<uint64_t>(56, uint64_t{1} << 61)), HasSubstr("sections"));
+  EXPECT_THAT(ErrorFor(Forged<uint64_t>(64, 104)), HasSubstr("cut or changed"));
 }
 
 // A sparse file that claims 16 million tokens is refused because of its length, not because memory runs out.
@@ -184,16 +204,13 @@ TEST_F(PrefixFile, Row24SparseAndLargerThanTheCache) {
   constexpr uint64_t kTokens = 1 << 24;
   std::string head = Good();
   const uint64_t old_tokens = MakeState({2, true}).tokens.size();
-  uint64_t sections = 0;
   uint64_t bytes = 0;
-  std::memcpy(&sections, head.data() + 64, sizeof(sections));
-  std::memcpy(&bytes, head.data() + 72, sizeof(bytes));
-  const uint64_t head_bytes = 104 + 8 * sections;
+  std::memcpy(&bytes, head.data() + 64, sizeof(bytes));
+  const uint64_t head_bytes = HeadEnd(head) + 8;
   bytes = head_bytes + (bytes - head_bytes) / old_tokens * kTokens;
-  std::memcpy(head.data() + 56, &kTokens, sizeof(kTokens));
-  std::memcpy(head.data() + 72, &bytes, sizeof(bytes));
-  const uint64_t sum = ChecksumOf(std::as_bytes(std::span(head.data(), head_bytes - 8)));
-  std::memcpy(head.data() + head_bytes - 8, &sum, sizeof(sum));
+  std::memcpy(head.data() + 48, &kTokens, sizeof(kTokens));
+  std::memcpy(head.data() + 64, &bytes, sizeof(bytes));
+  Sign(head);
   const std::string path = dir_.Write("sparse.prefix", head.substr(0, head_bytes));
   std::filesystem::resize_file(path, bytes);
   EXPECT_THAT(ErrorOf([&] { ReadPrefixFile(path, Format(), int64_t{1} << 30); }), HasSubstr("do not fit"));
@@ -257,12 +274,8 @@ TEST_F(PrefixFile, Mutation) {
     if (bytes == good) continue;
     EXPECT_NE(ErrorFor(bytes), "no error") << round;
     // The same with a consistent head.
-    if (bytes.size() < 88) continue;
-    uint64_t sections = 0;
-    std::memcpy(&sections, bytes.data() + 64, sizeof(sections));
-    const size_t head = 80 + 8 * std::min<size_t>(sections, (bytes.size() - 88) / 8);
-    const uint64_t sum = ChecksumOf(std::as_bytes(std::span(bytes.data(), head)));
-    std::memcpy(bytes.data() + head, &sum, sizeof(sum));
+    if (bytes.size() < 96) continue;
+    Sign(bytes);
     ErrorFor(bytes);
   }
 }

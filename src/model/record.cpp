@@ -44,10 +44,7 @@ void RecordPrefillBegin(SequenceState& sequence, bool compact_positions) {
 void RecordPrefillEnd(SequenceState& sequence) {
   sequence.ledger.NoteHeld(sequence.kv_bytes(), sequence.aux.bytes());
   if (sequence.trace == nullptr) return;
-  const LayerCache& cache = sequence.layers.front().cache;
-  const int64_t row = 2 * BytesOf(cache.dtype(), cache.width());
-  sequence.trace->EndPrefill(sequence.bytes_held(),
-                             row * std::ssize(sequence.layers) * sequence.ledger.prompt_tokens());
+  sequence.trace->EndPrefill(sequence.bytes_held(), sequence.dense_kv_bytes(sequence.ledger.prompt_tokens()));
 }
 
 void RecordStepBegin(SequenceState& sequence, int32_t position) {

@@ -129,7 +129,9 @@ bool BeginSwapOfLayer(SequenceState& sequence, int l, int block, std::span<const
   if (!unattended.empty()) {
     RecordBlocks(sequence, l, TraceEventKind::kOffloaded, hot.positions(), block, unattended);
     if (!sequence.cold) {
-      const int64_t record = block * 2 * BytesOf(hot.dtype(), hot.width());
+      int64_t record = 0;  // of the widest layer
+      for (const LayerState& layer : sequence.layers)
+        record = std::max(record, block * 2 * BytesOf(layer.cache.dtype(), layer.cache.width()));
       sequence.cold =
           std::make_unique<ColdCache>(OpenColdTier(sequence.cold_options, record, hot.keys().memory),
                                       static_cast<int>(sequence.layers.size()), block);

@@ -25,17 +25,30 @@ int64_t ParkedBytes(const ModelShape& shape, DType cache_type) {
   return BytesOf(ParkedType(cache_type), shape.hidden);
 }
 
-int64_t LayerBytes(const ModelShape& shape, DType cache_type) {
-  return 2 * BytesOf(cache_type, int64_t{shape.kv_heads} * shape.head_dim);
+int64_t LayerBytes(const LayerShape& layer, DType cache_type) {
+  return 2 * BytesOf(cache_type, layer.key_width());
+}
+
+std::vector<int64_t> LayerBytes(const ModelShape& shape, DType cache_type) {
+  std::vector<int64_t> bytes;
+  for (const LayerShape& layer : shape.layers) bytes.push_back(LayerBytes(layer, cache_type));
+  return bytes;
+}
+
+int64_t TokenBytes(const ModelShape& shape, DType cache_type) {
+  const std::vector<int64_t> bytes = LayerBytes(shape, cache_type);
+  return std::accumulate(bytes.begin(), bytes.end(), int64_t{0});
 }
 
 void CheckCacheType(const ModelShape& shape, DType cache_type) {
   const DTypeInfo& type = Info(cache_type);
-  if (shape.head_dim % type.block_elements == 0) return;
-  throw Error(
-      "[model] keys and values cannot be kept in {}: its blocks have {} values, the heads of this {} model "
-      "{}",
-      type.name, type.block_elements, shape.architecture, shape.head_dim);
+  for (const LayerShape& layer : shape.layers) {
+    if (layer.head_dim % type.block_elements == 0) continue;
+    throw Error(
+        "[model] keys and values cannot be kept in {}: its blocks have {} values, the heads of this {} model "
+        "{}",
+        type.name, type.block_elements, shape.architecture, layer.head_dim);
+  }
 }
 
 SequenceState::SequenceState(const ModelConfig& config, std::span<const float> rope_factors, DType cache_type,
@@ -46,25 +59,17 @@ SequenceState::SequenceState(const ModelConfig& config, std::span<const float> r
       capacity(most_positions) {
   const ModelShape& s = config.shape;
   CheckCacheType(s, cache_type);
-  for (int l = 0; l < s.layers; ++l)
-    layers.emplace_back(LayerCache(cache_type, s.kv_heads, s.head_dim, memory));
-  if (!config.shape.alibi) {
-    rope = RopeTables(MakeRopeFrequencies(config.rope, rope_factors), config.rope.interleaved, memory);
-    if (config.window_rope) {
-      const RopeConfig& own = *config.window_rope;
-      window_rope = RopeTables(MakeRopeFrequencies(own, {}), own.interleaved, memory);
-    }
-    ReachRope(prompt_tokens);
+  for (const LayerShape& layer : s.layers)
+    layers.emplace_back(LayerCache(cache_type, layer.kv_heads, layer.head_dim, memory));
+  for (const RopeConfig& own : config.ropes) {
+    const auto factors = ropes.empty() ? rope_factors : std::span<const float>();
+    ropes.emplace_back(MakeRopeFrequencies(own, factors), own.interleaved, memory);
   }
-}
-
-RopeTable SequenceState::RopeOf(int32_t window) const {
-  return window > 0 && window_rope ? window_rope->view() : rope.view();
+  ReachRope(prompt_tokens);
 }
 
 void SequenceState::ReachRope(int64_t positions) {
-  rope.Reach(positions);
-  if (window_rope) window_rope->Reach(positions);
+  for (RopeTables& rope : ropes) rope.Reach(positions);
 }
 
 std::vector<int32_t> SequenceState::Enter(const TokenSet& entering, bool compact) {
@@ -109,6 +114,12 @@ int64_t SequenceState::kv_bytes() const {
   int64_t bytes = 0;
   for (const LayerState& layer : layers) bytes += layer.cache.bytes();
   return bytes;
+}
+
+int64_t SequenceState::dense_kv_bytes(int64_t tokens) const {
+  int64_t token = 0;
+  for (const LayerState& layer : layers) token += 2 * BytesOf(layer.cache.dtype(), layer.cache.width());
+  return tokens * token;
 }
 
 }  // namespace coppice

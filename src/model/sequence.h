@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -37,8 +36,10 @@ struct SequenceState {
   // Makes room in one layer's cache for `rows` rows of the prompt and an answer of usual length.
   void Reserve(int l, int64_t rows);
 
-  // RoPE's tables of layers with this sliding window (0: none); empty if the model has no RoPE.
-  RopeTable RopeOf(int32_t window) const;
+  // The tables of a layer's rope (LayerShape::rope); empty for kNoRope.
+  RopeTable RopeOf(int rope) const {
+    return rope == kNoRope ? RopeTable{} : ropes[static_cast<size_t>(rope)].view();
+  }
   // Makes them hold at least `positions` rows.
   void ReachRope(int64_t positions);
 
@@ -48,7 +49,9 @@ struct SequenceState {
   // Takes back the last `tokens` positions of a plain decode step (IsPlainDecode).
   void DropLast(int64_t tokens);
 
+  DType cache_type() const { return layers.front().cache.dtype(); }  // of every layer
   int64_t kv_bytes() const;
+  int64_t dense_kv_bytes(int64_t tokens) const;  // of this many tokens with keys and values in every layer
   int64_t cold_bytes() const { return cold ? cold->bytes() : 0; }
   TraceBytes bytes_held() const { return {.kv = kv_bytes(), .aux = aux.bytes(), .cold = cold_bytes()}; }
 
@@ -59,8 +62,7 @@ struct SequenceState {
   std::vector<int32_t> depth;
   AuxCache aux{DType::kF32, 0};
   std::unique_ptr<ColdCache> cold;  // null until something is offloaded
-  RopeTables rope;
-  std::optional<RopeTables> window_rope;  // of layers with a sliding window, if they have their own
+  std::vector<RopeTables> ropes;    // as in ModelConfig
   Ledger ledger;
   ColdOptions cold_options;
   TraceRecorder* trace = nullptr;  // may be null
@@ -76,11 +78,13 @@ struct SequenceState {
   int64_t RoomForAnswer() const;
 };
 
-// Bytes per token: of its parked hidden state, and of its keys and values in one layer.
+// Bytes per token: of its parked hidden state, and of its key and value in one layer, in each and in all.
 int64_t ParkedBytes(const ModelShape& shape, DType cache_type);
-int64_t LayerBytes(const ModelShape& shape, DType cache_type);
+int64_t LayerBytes(const LayerShape& layer, DType cache_type);
+std::vector<int64_t> LayerBytes(const ModelShape& shape, DType cache_type);
+int64_t TokenBytes(const ModelShape& shape, DType cache_type);
 
-// Throws Error if the model's heads do not fill the blocks of a type of keys and values.
+// Throws Error if the heads of a layer do not fill the blocks of a type of keys and values.
 void CheckCacheType(const ModelShape& shape, DType cache_type);
 
 }  // namespace coppice

@@ -62,25 +62,29 @@ ModelConfig ConfigOf(const KnownShape& k) {
   const bool gemma = architecture == "gemma3";
   c.shape = {.architecture = k.architecture,
              .name = k.name,
-             .layers = k.layers,
              .hidden = k.hidden,
-             .ffn = k.ffn,
-             .heads = k.heads,
-             .kv_heads = k.kv_heads,
-             .head_dim = k.head_dim,
              .vocab = k.vocab,
              .gated_ffn = !bloom,
              .alibi = bloom,
-             .post_norms = gemma,
-             .window = k.window};
+             .post_norms = gemma};
+  for (int l = 0; l < k.layers; ++l) {
+    const bool windowed = !gemma || l % 6 != 5;
+    c.shape.layers.push_back({.heads = k.heads,
+                              .kv_heads = k.kv_heads,
+                              .head_dim = k.head_dim,
+                              .window = windowed ? k.window : 0,
+                              .rope = bloom               ? kNoRope
+                                      : gemma && windowed ? 1
+                                                          : 0,
+                              .ffn = k.ffn});
+  }
   c.context = k.context;
   c.norm = bloom ? NormKind::kLayer : NormKind::kRms;
   c.ffn = bloom ? FfnKind::kGelu : gemma ? FfnKind::kGeGlu : FfnKind::kSwiGlu;
-  c.rope = {.dims = k.head_dim, .base = k.rope_base, .interleaved = architecture == "llama"};
+  if (!bloom) c.ropes = {{.dims = k.head_dim, .base = k.rope_base, .interleaved = architecture == "llama"}};
   c.qkv_bias = bloom || architecture == "qwen2";
   if (gemma) {
-    for (int l = 0; l < k.layers; ++l) c.shape.global_layers.push_back(l % 6 == 5);
-    c.window_rope = {.dims = k.head_dim, .base = 10000};
+    c.ropes.push_back({.dims = k.head_dim, .base = 10000});
     c.head_norms = true;
     c.embedding_scale = std::sqrt(static_cast<double>(k.hidden));
     c.norm_eps = 1e-6;
@@ -179,8 +183,6 @@ SyntheticModel ParseShape(const std::string& text) {
 
 std::vector<SyntheticModel::TensorPlan> SyntheticModel::Tensors() const {
   const ModelShape& s = config.shape;
-  const int64_t q = static_cast<int64_t>(s.heads) * s.head_dim;
-  const int64_t kv = static_cast<int64_t>(s.kv_heads) * s.head_dim;
   const bool bloom = config.all_biases;
   std::vector<TensorPlan> plans;
   const auto matrix = [&](const std::string& name, int64_t rows, int64_t cols) {
@@ -193,16 +195,19 @@ std::vector<SyntheticModel::TensorPlan> SyntheticModel::Tensors() const {
     vector(name + ".weight", s.hidden);
     if (bloom) vector(name + ".bias", s.hidden);
   };
-  const auto extra_norms = [&](const std::string& p) {
-    if (config.head_norms) vector(p + "attn_q_norm.weight", s.head_dim);
-    if (config.head_norms) vector(p + "attn_k_norm.weight", s.head_dim);
+  const auto extra_norms = [&](const std::string& p, int head_dim) {
+    if (config.head_norms) vector(p + "attn_q_norm.weight", head_dim);
+    if (config.head_norms) vector(p + "attn_k_norm.weight", head_dim);
     if (s.post_norms) norm(p + "post_attention_norm");
     if (s.post_norms) norm(p + "post_ffw_norm");
   };
   matrix("token_embd", s.vocab, s.hidden);
   if (config.embedding_norm) norm("token_embd_norm");
-  for (int l = 0; l < s.layers; ++l) {
+  for (int l = 0; l < s.layer_count(); ++l) {
     const std::string p = fmt::format("blk.{}.", l);
+    const LayerShape& layer = s.layer(l);
+    const int64_t q = layer.query_width();
+    const int64_t kv = layer.key_width();
     norm(p + "attn_norm");
     if (bloom) {
       matrix(p + "attn_qkv", q + 2 * kv, s.hidden);
@@ -219,12 +224,12 @@ std::vector<SyntheticModel::TensorPlan> SyntheticModel::Tensors() const {
     }
     matrix(p + "attn_output", s.hidden, q);
     if (bloom) vector(p + "attn_output.bias", s.hidden);
-    extra_norms(p);
+    extra_norms(p, layer.head_dim);
     norm(p + "ffn_norm");
-    if (s.gated_ffn) matrix(p + "ffn_gate", s.ffn, s.hidden);
-    matrix(p + "ffn_up", s.ffn, s.hidden);
-    if (bloom) vector(p + "ffn_up.bias", s.ffn);
-    matrix(p + "ffn_down", s.hidden, s.ffn);
+    if (s.gated_ffn) matrix(p + "ffn_gate", layer.ffn, s.hidden);
+    matrix(p + "ffn_up", layer.ffn, s.hidden);
+    if (bloom) vector(p + "ffn_up.bias", layer.ffn);
+    matrix(p + "ffn_down", s.hidden, layer.ffn);
     if (bloom) vector(p + "ffn_down.bias", s.hidden);
   }
   norm("output_norm");
@@ -299,6 +304,7 @@ void WriteSyntheticGguf(const SyntheticModel& model, const std::string& path,
                         const std::atomic<bool>* cancelled) {
   const ModelConfig& c = model.config;
   const ModelShape& s = c.shape;
+  const LayerShape& layer = s.layer(0);  // the layers of a known shape differ in their windows alone
   const std::string p = s.architecture + ".";
   GgufWriter writer;
   const auto count = [&](const std::string& key, int64_t value) {
@@ -310,20 +316,20 @@ void WriteSyntheticGguf(const SyntheticModel& model, const std::string& path,
   writer.Add("general.quantization_version", uint32_t{2});
   count("context_length", c.context);
   count("embedding_length", s.hidden);
-  count("block_count", s.layers);
-  count("feed_forward_length", s.ffn);
-  count("attention.head_count", s.heads);
-  count("attention.head_count_kv", s.kv_heads);
+  count("block_count", s.layer_count());
+  count("feed_forward_length", layer.ffn);
+  count("attention.head_count", layer.heads);
+  count("attention.head_count_kv", layer.kv_heads);
   count("vocab_size", s.vocab);
-  if (s.head_dim * s.heads != s.hidden) count("attention.key_length", s.head_dim);
-  if (s.head_dim * s.heads != s.hidden) count("attention.value_length", s.head_dim);
-  if (s.window > 0) count("attention.sliding_window", s.window);
+  if (layer.query_width() != s.hidden) count("attention.key_length", layer.head_dim);
+  if (layer.query_width() != s.hidden) count("attention.value_length", layer.head_dim);
+  if (s.NarrowestWindow() > 0) count("attention.sliding_window", s.NarrowestWindow());
   const bool rms = c.norm == NormKind::kRms;
   writer.Add(p + (rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon"),
              static_cast<float>(c.norm_eps));
   if (!c.shape.alibi) {
-    count("rope.dimension_count", c.rope.dims);
-    writer.Add(p + "rope.freq_base", static_cast<float>(c.rope.base));
+    count("rope.dimension_count", c.ropes.front().dims);
+    writer.Add(p + "rope.freq_base", static_cast<float>(c.ropes.front().base));
   }
   AddTokenizer(s.vocab, writer);
 

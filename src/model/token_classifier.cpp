@@ -293,7 +293,7 @@ TokenClassifier::Classes TokenClassifier::Classify(std::span<const std::vector<i
                                                    const RunControl& control, Backend& be) const {
   ModelShape shape;
   shape.architecture = config_.roberta ? "xlm-roberta" : "bert";
-  shape.head_dim = static_cast<int>(config_.hidden / config_.heads);
+  shape.layers = {{.head_dim = static_cast<int>(config_.hidden / config_.heads)}};
   CheckCacheType(shape, be.cache_dtype());
   Pass pass(*this, texts, be);
   const bool any = std::any_of(texts.begin(), texts.end(), [](const auto& text) { return !text.empty(); });

@@ -9,16 +9,18 @@ namespace coppice {
 
 Transformer::Transformer(ModelConfig config, std::shared_ptr<const Weights> weights)
     : config_(std::make_unique<const ModelConfig>(std::move(config))), weights_(std::move(weights)) {
-  if (config_->shape.alibi) alibi_slopes_ = AlibiSlopes(config_->shape.heads);
-  for (int l = 0; l < config_->shape.layers; ++l) {
-    layers_.emplace_back(l, *config_, weights_->layers[static_cast<size_t>(l)], alibi_slopes_);
+  const ModelShape& s = config_->shape;
+  for (int l = 0; l < s.layer_count(); ++l) {
+    // The layer refers to the slopes, which stay where they are on the heap.
+    alibi_slopes_.push_back(s.alibi ? AlibiSlopes(s.layer(l).heads) : std::vector<float>());
+    layers_.emplace_back(l, *config_, weights_->layers[static_cast<size_t>(l)], alibi_slopes_.back());
   }
 }
 
 Transformer Transformer::FirstLayers(int layers) const {
-  COPPICE_CHECK(layers > 0 && layers <= config_->shape.layers);
+  COPPICE_CHECK(layers > 0 && layers <= config_->shape.layer_count());
   ModelConfig first = *config_;
-  first.shape.layers = layers;
+  first.shape.layers.resize(static_cast<size_t>(layers));
   return {std::move(first), weights_};
 }
 
@@ -30,7 +32,7 @@ void Transformer::Prefill(std::span<const int32_t> tokens, const Pass& pass, Ten
   COPPICE_CHECK(!all_logits || x.rows() == std::ssize(tokens));
   FinalNorm(x.hidden(), pass.backend);
   Head(x.hidden(), pass, logits);
-  pass.control.Tick(config_->shape.layers);
+  pass.control.Tick(config_->shape.layer_count());
 }
 
 void Transformer::PrefillStates(std::span<const int32_t> tokens, const Pass& pass, bool last_row_only,
@@ -40,19 +42,19 @@ void Transformer::PrefillStates(std::span<const int32_t> tokens, const Pass& pas
   FinalNorm(x.hidden(), pass.backend);
   const HostRows states(x.hidden());
   visit(states.view());
-  pass.control.Tick(config_->shape.layers);
+  pass.control.Tick(config_->shape.layer_count());
 }
 
 void Transformer::PrefillLayers(std::span<const int32_t> tokens, const Pass& pass) const {
   RunLayers(tokens, pass, true);
-  pass.control.Tick(config_->shape.layers);
+  pass.control.Tick(config_->shape.layer_count());
 }
 
 Stream Transformer::RunLayers(std::span<const int32_t> tokens, const Pass& pass, bool last_row_only) const {
   SequenceState& sequence = pass.sequence;
   const int64_t count = std::ssize(tokens);
   COPPICE_CHECK(count > 0 && count == sequence.prompt_tokens && count <= sequence.capacity);
-  COPPICE_CHECK(sequence.layers.front().cache.rows() == 0);
+  for (const LayerState& layer : sequence.layers) COPPICE_CHECK(layer.cache.rows() == 0);
 
   const bool compact = pass.policy.Facts().compact_positions;
   const TokenSet entering = pass.policy.Input(count, pass.backend);
@@ -68,7 +70,7 @@ Stream Transformer::RunLayers(std::span<const int32_t> tokens, const Pass& pass,
   pass.workspace.kept.steps.SetRoom(0);  // frees the weights kept by an earlier run
   RecordPrefillBegin(sequence, compact);
   Stream x = Embedded(ids, std::move(positions), pass, last_row_only);
-  for (int l = 0; l < config_->shape.layers; ++l) {
+  for (int l = 0; l < config_->shape.layer_count(); ++l) {
     sequence.Reserve(l, x.rows());
     layers_[static_cast<size_t>(l)].Forward(x, pass);
     // Process 0 alone decodes: the others need no keys of layers that they have left.
@@ -102,9 +104,7 @@ namespace {
 // than a dense run, but at least enough for the weights of a small model.
 int64_t RoomForWeights(const SequenceState& sequence) {
   constexpr int64_t kInAnyCase = int64_t{128} << 20;
-  const LayerCache& cache = sequence.layers.front().cache;
-  const int64_t dense =
-      std::ssize(sequence.depth) * std::ssize(sequence.layers) * 2 * BytesOf(cache.dtype(), cache.width());
+  const int64_t dense = sequence.dense_kv_bytes(std::ssize(sequence.depth));
   return std::max(kInAnyCase, dense - sequence.kv_bytes() - sequence.aux.bytes());
 }
 
@@ -143,7 +143,7 @@ void Transformer::Decode(int32_t token, const Pass& pass, Tensor& logits) const 
   const auto position = static_cast<int32_t>(sequence.depth.size());
   COPPICE_CHECK(position < sequence.capacity);
   sequence.ReachRope(position + 1);
-  sequence.depth.push_back(config_->shape.layers);
+  sequence.depth.push_back(config_->shape.layer_count());
 
   pass.workspace.kept.steps.SetRoom(RoomForWeights(sequence));
   RecordStepBegin(sequence, position);
@@ -177,7 +177,7 @@ void Transformer::DecodeSome(std::span<DecodeStep* const> steps) const {
   const Pass& first = steps.front()->pass;
   std::vector<int32_t> tokens;
   for (const DecodeStep* step : steps) tokens.insert(tokens.end(), step->tokens.begin(), step->tokens.end());
-  DecodeBatch batch(steps, EmbedTokens(tokens, first.backend), config_->shape.layers);
+  DecodeBatch batch(steps, EmbedTokens(tokens, first.backend), config_->shape.layer_count());
   StepScope step(first.backend);
   for (const Layer& layer : layers_) layer.Step(batch);
   step.End();

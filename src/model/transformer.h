@@ -89,7 +89,7 @@ class Transformer {
   // On the heap, because layers refer to it and a Transformer can move.
   std::unique_ptr<const ModelConfig> config_;
   std::shared_ptr<const Weights> weights_;
-  std::vector<float> alibi_slopes_;  // [heads], or empty
+  std::vector<std::vector<float>> alibi_slopes_;  // [layers][heads], or [layers][0]
   std::vector<Layer> layers_;
 };
 

@@ -58,7 +58,7 @@ void Transformer::VisitLogits(const TensorView& normed, const Pass& pass, const 
     head(normed.Rows(tile.begin, tile.count), tile.kind, ProductEnd::kStore, logits.mutable_view(),
          pass.backend);
     visit(tile.begin, logits.view());
-    pass.control.Tick(config_->shape.layers);
+    pass.control.Tick(config_->shape.layer_count());
   }
 }
 

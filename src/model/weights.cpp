@@ -1,5 +1,6 @@
 #include "model/weights.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <utility>
@@ -87,7 +88,7 @@ class WeightsLoader {
   std::shared_ptr<const Weights> Load() {
     const ModelShape& s = config_.shape;
     LoadEmbedding();
-    for (int l = 0; l < s.layers; ++l) LoadLayer(l);
+    for (int l = 0; l < s.layer_count(); ++l) LoadLayer(l);
     weights_->final_norm = LoadNorm(names_.final_norm);
     if (store_->Find(names_.head + ".weight") != nullptr) {
       weights_->head.weight = Matrix(names_.head + ".weight", s.vocab, s.hidden);
@@ -177,13 +178,14 @@ class WeightsLoader {
 
   void LoadLayer(int l) {
     const ModelShape& s = config_.shape;
-    const int64_t q_dim = static_cast<int64_t>(s.heads) * s.head_dim;
-    const int64_t kv_dim = static_cast<int64_t>(s.kv_heads) * s.head_dim;
+    const LayerShape& layer = s.layer(l);
+    const int64_t q_dim = layer.query_width();
+    const int64_t kv_dim = layer.key_width();
     const std::string p = fmt::format(fmt::runtime(names_.layer_prefix), l);
     LayerWeights w;
     w.attention_norm = LoadNorm(p + names_.attention_norm);
     if (!names_.qkv.empty() && store_->Find(p + names_.qkv + ".weight") != nullptr) {
-      LoadFused(p + names_.qkv, q_dim, kv_dim, w);
+      LoadFused(p + names_.qkv, layer, w);
     } else if (names_.query.empty()) {
       Fail(p + names_.qkv + ".weight", "is missing");
     } else {
@@ -193,23 +195,25 @@ class WeightsLoader {
     }
     w.output = LoadLinear(p + names_.output, s.hidden, q_dim, config_.all_biases);
     if (config_.head_norms) {
-      w.query_norm = LoadNorm(p + names_.query_norm, s.head_dim);
-      w.key_norm = LoadNorm(p + names_.key_norm, s.head_dim);
+      w.query_norm = LoadNorm(p + names_.query_norm, layer.head_dim);
+      w.key_norm = LoadNorm(p + names_.key_norm, layer.head_dim);
     }
     if (s.post_norms) {
       w.attention_post_norm = LoadNorm(p + names_.attention_post_norm);
       w.ffn_post_norm = LoadNorm(p + names_.ffn_post_norm);
     }
     w.ffn_norm = LoadNorm(p + names_.ffn_norm);
-    if (s.gated_ffn) w.gate = LoadLinear(p + names_.gate, s.ffn, s.hidden, false);
-    w.up = LoadLinear(p + names_.up, s.ffn, s.hidden, config_.all_biases);
-    w.down = LoadLinear(p + names_.down, s.hidden, s.ffn, config_.all_biases);
+    if (s.gated_ffn) w.gate = LoadLinear(p + names_.gate, layer.ffn, s.hidden, false);
+    w.up = LoadLinear(p + names_.up, layer.ffn, s.hidden, config_.all_biases);
+    w.down = LoadLinear(p + names_.down, s.hidden, layer.ffn, config_.all_biases);
     weights_->layers.push_back(w);
   }
 
   // GGUF stores q, k and v one after the other, so views can split them. Hugging Face's BLOOM interleaves
   // them by head ([heads, 3, head_dim] rows), so they are copied.
-  void LoadFused(const std::string& name, int64_t q_dim, int64_t kv_dim, LayerWeights& w) {
+  void LoadFused(const std::string& name, const LayerShape& layer, LayerWeights& w) {
+    const int64_t q_dim = layer.query_width();
+    const int64_t kv_dim = layer.key_width();
     const int64_t rows = q_dim + 2 * kv_dim;
     const TensorView fused = Matrix(name + ".weight", rows, config_.shape.hidden);
     const TensorView bias = Vector(name + ".bias", rows, config_.qkv_bias);
@@ -217,7 +221,7 @@ class WeightsLoader {
       if (!hf_) return {fused.Rows(begin, count), bias.empty() ? bias : bias.Cols(begin, count)};
       Tensor weight(fused.dtype, count, fused.cols);
       Tensor part_bias(DType::kF32, 1, count);
-      const int64_t c = config_.shape.head_dim;
+      const int64_t c = layer.head_dim;
       for (int64_t i = 0; i < count; ++i) {
         const int64_t row = (i / c * 3 + index) * c + i % c;
         std::memcpy(weight.mutable_view().RowBytes(i), fused.RowBytes(row),
@@ -237,8 +241,12 @@ class WeightsLoader {
   }
 
   void LoadRopeFactors() {
-    const TensorView factors = Vector("rope_freqs.weight", config_.rope.dims / 2, false);
+    const std::vector<RopeConfig>& ropes = config_.ropes;
+    const int dims = ropes.empty() ? 0 : ropes.front().dims;
+    const TensorView factors = Vector("rope_freqs.weight", dims / 2, false);
     if (factors.empty()) return;
+    if (!std::ranges::all_of(ropes, [&](const RopeConfig& r) { return r.dims == dims; }))
+      Fail("rope_freqs.weight", "is for heads of one size, but the layers' heads differ");
     for (const float f : factors.Row<float>(0)) {
       if (!std::isfinite(f) || f <= 0) Fail("rope_freqs.weight", fmt::format("holds {}", f));
       weights_->rope_factors.push_back(f);

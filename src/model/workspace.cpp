@@ -1,6 +1,7 @@
 #include "model/workspace.h"
 
 #include <algorithm>
+#include <functional>
 #include <new>
 #include <utility>
 
@@ -142,19 +143,31 @@ void Projection::Decode(const TensorView& x, ProductEnd end, MutableTensorView y
   }
 }
 
+namespace {
+
+// The largest of a size over the layers.
+template <typename Size>
+int64_t Largest(const ModelShape& s, Size&& size) {
+  int64_t most = 0;
+  for (const LayerShape& layer : s.layers) most = std::max(most, std::invoke(size, layer));
+  return most;
+}
+
+}  // namespace
+
 int64_t Workspace::Bytes(const ModelShape& s, int64_t tokens, int64_t tile_rows) {
-  const int64_t tile =
-      3 * s.hidden + 2 * int64_t{s.heads} * s.head_dim + 2 * int64_t{s.kv_heads} * s.head_dim + s.ffn;
+  const int64_t tile = 3 * s.hidden + 2 * Largest(s, &LayerShape::query_width) +
+                       2 * Largest(s, &LayerShape::key_width) + Largest(s, &LayerShape::ffn);
   return BytesOf(DType::kF32, tokens * s.hidden + tile_rows * tile);
 }
 
 Workspace::Workspace(const ModelShape& s, int64_t rows, DeviceMemory* memory)
     : tile_rows(rows),
       normed(DType::kF32, rows, s.hidden, memory),
-      q(DType::kF32, rows, static_cast<int64_t>(s.heads) * s.head_dim, memory),
-      kv(DType::kF32, rows, 2 * static_cast<int64_t>(s.kv_heads) * s.head_dim, memory),
-      attended(DType::kF32, rows, static_cast<int64_t>(s.heads) * s.head_dim, memory),
-      inner(DType::kF32, rows, s.ffn, memory),
+      q(DType::kF32, rows, Largest(s, &LayerShape::query_width), memory),
+      kv(DType::kF32, rows, 2 * Largest(s, &LayerShape::key_width), memory),
+      attended(DType::kF32, rows, Largest(s, &LayerShape::query_width), memory),
+      inner(DType::kF32, rows, Largest(s, &LayerShape::ffn), memory),
       out(DType::kF32, rows, s.hidden, memory),
       gathered(DType::kF32, rows, s.hidden, memory),
       all_q(memory),
@@ -163,5 +176,12 @@ Workspace::Workspace(const ModelShape& s, int64_t rows, DeviceMemory* memory)
       sum_q(memory),
       some_keys(memory),
       some_values(memory) {}
+
+void Workspace::Fit(const LayerShape& layer) {
+  q.Resize(DType::kF32, tile_rows, layer.query_width());
+  kv.Resize(DType::kF32, tile_rows, 2 * layer.key_width());
+  attended.Resize(DType::kF32, tile_rows, layer.query_width());
+  inner.Resize(DType::kF32, tile_rows, layer.ffn);
+}
 
 }  // namespace coppice

@@ -120,8 +120,11 @@ class Projection {
 };
 
 struct Workspace {
-  // In host memory, or in `memory`, which must outlive the workspace.
+  // Has room for every layer of the shape. In host memory, or in `memory`, which must outlive the workspace.
   Workspace(const ModelShape& shape, int64_t tile_rows, DeviceMemory* memory = nullptr);
+
+  // Gives q, kv, attended and inner the widths of this layer. Their contents become undefined.
+  void Fit(const LayerShape& layer);
 
   // The bytes of its tiles, and of the hidden states of a prompt of `tokens` tokens.
   static int64_t Bytes(const ModelShape& shape, int64_t tokens, int64_t tile_rows);

@@ -5,13 +5,13 @@
 namespace coppice {
 
 std::string WindowReason(const MethodContext& context) {
-  const int32_t window = context.shape.window;
-  if (window == 0 || context.tokens <= window || !context.shape.global_layers.empty()) return "";
+  const int32_t window = context.shape.WidestWindow();
+  if (window == 0 || context.tokens <= window) return "";
   return fmt::format("the model attends in a sliding window of {} tokens, shorter than the prompt", window);
 }
 
 std::string WindowReason(const MethodContext& context, int layer) {
-  const int32_t window = context.shape.WindowOf(layer);
+  const int32_t window = context.shape.layer(layer).window;
   if (window == 0 || context.tokens <= window) return "";
   return fmt::format(
       "it scores in layer {}, which attends in a sliding window of {} tokens, shorter than the prompt", layer,
@@ -19,7 +19,7 @@ std::string WindowReason(const MethodContext& context, int layer) {
 }
 
 std::string WindowReason(const MethodContext& context, const TokenPolicy& policy) {
-  for (int layer = 0; layer < context.shape.layers; ++layer) {
+  for (int layer = 0; layer < context.shape.layer_count(); ++layer) {
     if (policy.NeedsAt(Phase::kPrefill, layer).empty()) continue;
     const std::string reason = WindowReason(context, layer);
     if (!reason.empty()) return reason;

@@ -62,10 +62,10 @@ struct MethodContext {
   // Positions of the text that holds the answer, ascending and disjoint; empty if unknown, as for users'
   // prompts. For probes only.
   std::span<const PositionSpan> evidence = {};
-  // Bytes per token: of its parked hidden state, and of its keys and values in one layer. 0: unknown; numbers
-  // are then compared instead of bytes.
+  // Bytes per token: of its parked hidden state, and of its key and value in each layer. 0 and empty:
+  // unknown; numbers are then compared instead of bytes.
   int64_t parked_bytes = 0;
-  int64_t layer_bytes = 0;
+  std::vector<int64_t> layer_bytes = {};
   // Receives the share of attention on dropped tokens, if not null.
   std::vector<DroppedShare>* dropped = nullptr;
   // The prompt's tokens as text, "" for control tokens. Not set for a model without a tokenizer.

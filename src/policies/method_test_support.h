@@ -6,6 +6,7 @@
 #include <string>
 
 #include "policies/method_info.h"
+#include "shape_edit.h"
 #include "test_files.h"
 
 namespace coppice {
@@ -13,12 +14,8 @@ namespace coppice {
 inline ModelShape Llama8B() {
   ModelShape s;
   s.architecture = "llama";
-  s.layers = 32;
   s.hidden = 4096;
-  s.ffn = 14336;
-  s.heads = 32;
-  s.kv_heads = 8;
-  s.head_dim = 128;
+  s.layers.assign(32, {.heads = 32, .kv_heads = 8, .head_dim = 128, .ffn = 14336});
   s.vocab = 128256;
   return s;
 }
@@ -63,7 +60,7 @@ inline void ExpectStandsAside(const MethodInfo& method, int64_t tokens) {
   EXPECT_THAT(MakeMethod(method, name, Llama8B(), tokens - 1).reason,
               testing::HasSubstr("below its break-even of " + std::to_string(tokens)));
   ModelShape windowed = Llama8B();
-  windowed.window = 4096;
+  SetInAll(windowed, &LayerShape::window, 4096);
   EXPECT_THAT(MakeMethod(method, name, windowed, 32768).reason, testing::HasSubstr("sliding window of 4096"));
 }
 

@@ -5,8 +5,6 @@
 #include <cstdlib>
 #include <initializer_list>
 
-#include "base/check.h"
-
 namespace coppice {
 
 namespace {
@@ -14,24 +12,25 @@ namespace {
 int RoundDiv(int numerator, int denominator) { return (2 * numerator + denominator) / (2 * denominator); }
 
 bool Is(const ModelShape& s, const char* architecture, int layers, int64_t hidden) {
-  return s.architecture == architecture && s.layers == layers && s.hidden == hidden;
+  return s.architecture == architecture && s.layer_count() == layers && s.hidden == hidden;
 }
 
 // Llama 3 and 3.1 8B; Mistral-7B has the same sizes but for the vocabulary.
 bool IsLlama3With8B(const ModelShape& s) {
-  return Is(s, "llama", 32, 4096) && s.kv_heads == 8 && s.vocab == 128256;
+  return Is(s, "llama", 32, 4096) && s.vocab == 128256 &&
+         std::ranges::all_of(s.layers, [](const LayerShape& layer) { return layer.kv_heads == 8; });
 }
 
-bool IsBundledModel(const ModelShape& s) { return s.name == "coppice-mini" && s.layers == 10; }
+bool IsBundledModel(const ModelShape& s) { return s.name == "coppice-mini" && s.layer_count() == 10; }
 
 // The layer in whose attention a method scores that would score in `layer`: in a model with sliding windows
 // on some layers, the nearest one without (of two the earlier), because scores end at a window. Never the
 // last layer, after which nothing is left to drop.
 int ScoringLayer(const ModelShape& shape, int layer) {
-  if (shape.window == 0 || shape.global_layers.empty()) return layer;
+  if (shape.NarrowestWindow() == 0) return layer;
   int nearest = -1;
-  for (int l = 0; l + 1 < shape.layers; ++l) {
-    if (shape.WindowOf(l) > 0) continue;
+  for (int l = 0; l + 1 < shape.layer_count(); ++l) {
+    if (shape.layer(l).window > 0) continue;
     if (nearest < 0 || std::abs(l - layer) < std::abs(nearest - layer)) nearest = l;
   }
   return nearest < 0 ? layer : nearest;
@@ -48,8 +47,8 @@ std::vector<int> StageLayers(const ModelShape& shape) {
   if (IsBundledModel(shape)) return {4, 6, 8};
   std::vector<int> layers;
   for (const int of_32 : {10, 20, 30}) {
-    const int layer = DroppingLayer(shape, ScaledLayer(shape.layers, of_32));
-    if (layer >= 1 && layer < shape.layers && (layers.empty() || layer > layers.back()))
+    const int layer = DroppingLayer(shape, ScaledLayer(shape.layer_count(), of_32));
+    if (layer >= 1 && layer < shape.layer_count() && (layers.empty() || layer > layers.back()))
       layers.push_back(layer);
   }
   return layers;
@@ -61,8 +60,8 @@ std::vector<int> LayersAt(const ModelShape& shape, std::initializer_list<double>
   if (IsBundledModel(shape)) return StageLayers(shape);
   std::vector<int> layers;
   for (const double depth : depths) {
-    const int layer = DroppingLayer(shape, static_cast<int>(std::lround(depth * shape.layers)));
-    if (layer >= 1 && layer < shape.layers && (layers.empty() || layer > layers.back()))
+    const int layer = DroppingLayer(shape, static_cast<int>(std::lround(depth * shape.layer_count())));
+    if (layer >= 1 && layer < shape.layer_count() && (layers.empty() || layer > layers.back()))
       layers.push_back(layer);
   }
   return layers;
@@ -85,7 +84,7 @@ std::vector<int64_t> SlimInferBudgets(const ModelShape& shape, int64_t tokens) {
 }
 
 int FtpDenseLayers(const ModelShape& shape) {
-  return shape.layers >= 28 ? 10 : RoundDiv(10 * shape.layers, 32);
+  return shape.layer_count() >= 28 ? 10 : RoundDiv(10 * shape.layer_count(), 32);
 }
 
 double FtpEta(const ModelShape& shape) {
@@ -95,22 +94,26 @@ double FtpEta(const ModelShape& shape) {
   return 0.93;                                    // Qwen2-72B-Instruct, and where nothing is published
 }
 
-int LastStageWithinMemory(const ModelShape& shape, int64_t parked_bytes, int64_t layer_bytes) {
-  const bool known = parked_bytes > 0 && layer_bytes > 0;
+int LastStageWithinMemory(const ModelShape& shape, int64_t parked_bytes,
+                          std::span<const int64_t> layer_bytes) {
+  const bool known = parked_bytes > 0 && !layer_bytes.empty();
   const int64_t parked = known ? parked_bytes : shape.hidden;
-  const int64_t layer = known ? layer_bytes : int64_t{2} * shape.kv_heads * shape.head_dim;
-  COPPICE_CHECK(layer > 0);
-  return static_cast<int>(shape.layers - (parked + layer - 1) / layer);
+  int stage = shape.layer_count();
+  for (int64_t saved = 0; saved < parked && stage > 0;) {
+    --stage;
+    saved += known ? layer_bytes[static_cast<size_t>(stage)] : 2 * shape.layer(stage).key_width();
+  }
+  return stage;
 }
 
 namespace {
 
 int FirstSdtpLayer(const ModelShape& shape) {
-  return IsBundledModel(shape) ? 4 : std::max(1, RoundDiv(shape.layers, 8));
+  return IsBundledModel(shape) ? 4 : std::max(1, RoundDiv(shape.layer_count(), 8));
 }
 
 void AddStage(const ModelShape& shape, int layer, std::vector<int>& layers) {
-  if (layer < shape.layers && (layers.empty() || layer > layers.back())) layers.push_back(layer);
+  if (layer < shape.layer_count() && (layers.empty() || layer > layers.back())) layers.push_back(layer);
 }
 
 }  // namespace
@@ -119,20 +122,20 @@ std::vector<int> SdtpLayers(const ModelShape& shape, int stages) {
   const int first = FirstSdtpLayer(shape);
   std::vector<int> layers;
   for (int s = 0; s < stages; ++s) {
-    const int span = std::max(0, shape.layers - 1 - first);
+    const int span = std::max(0, shape.layer_count() - 1 - first);
     AddStage(shape, first + (stages == 1 ? 0 : RoundDiv(s * span, stages - 1)), layers);
   }
   return layers;
 }
 
 std::vector<int> SdtpLowLayers(const ModelShape& shape) {
-  const int step = std::max(1, RoundDiv(5 * shape.layers, 32));
+  const int step = std::max(1, RoundDiv(5 * shape.layer_count(), 32));
   std::vector<int> layers;
   for (int s = 0; s < 5; ++s) AddStage(shape, FirstSdtpLayer(shape) + s * step, layers);
   return layers;
 }
 
-int StaticLayer(const ModelShape& shape) { return std::min(4, shape.layers / 2); }
+int StaticLayer(const ModelShape& shape) { return std::min(4, shape.layer_count() / 2); }
 
 double FlashPrefillAlpha(const ModelShape& shape) {
   if (shape.architecture == "llama") return 0.18;  // Llama-3.1-8B-Instruct
@@ -144,8 +147,8 @@ std::vector<int> UniPrefillLayers(const ModelShape& shape) {
   const int least = IsBundledModel(shape) ? 3 : 1;
   std::vector<int> layers;
   for (int of32 = 8; of32 <= 28; of32 += 4) {
-    const int layer = ScoringLayer(shape, std::max(RoundDiv(shape.layers * of32, 32) - 1, least));
-    if (layer < shape.layers && (layers.empty() || layer > layers.back())) layers.push_back(layer);
+    const int layer = ScoringLayer(shape, std::max(RoundDiv(shape.layer_count() * of32, 32) - 1, least));
+    if (layer < shape.layer_count() && (layers.empty() || layer > layers.back())) layers.push_back(layer);
   }
   return layers;
 }
@@ -153,19 +156,21 @@ std::vector<int> UniPrefillLayers(const ModelShape& shape) {
 int FastKvLayer(const ModelShape& shape) {
   return IsBundledModel(shape)
              ? 4
-             : std::clamp(RoundDiv(15 * shape.layers, 32), 0, std::max(shape.layers - 2, 0));
+             : std::clamp(RoundDiv(15 * shape.layer_count(), 32), 0, std::max(shape.layer_count() - 2, 0));
 }
 
-int GemFilterLayer(const ModelShape& shape) { return ScoringLayer(shape, RoundDiv(13 * shape.layers, 32)); }
+int GemFilterLayer(const ModelShape& shape) {
+  return ScoringLayer(shape, RoundDiv(13 * shape.layer_count(), 32));
+}
 
 SptsPreset SptsFor(const ModelShape& shape) {
   if (Is(shape, "qwen2", 28, 3584))  // Qwen2.5-7B
     return {9, {12, 16, 20, 24}, {13000, 10000, 7000, 4000}, 2000};
   const std::vector<int64_t> budgets = {9000, 7000, 4000, 2000};
   if (IsBundledModel(shape)) return {4, {5, 6, 7, 8}, budgets, 1000};
-  SptsPreset preset{ScaledLayer(shape.layers, 10), {}, {}, 1000};
-  const int scaled[] = {ScaledLayer(shape.layers, 13), ScaledLayer(shape.layers, 18),
-                        ScaledLayer(shape.layers, 23), ScaledLayer(shape.layers, 28)};
+  SptsPreset preset{ScaledLayer(shape.layer_count(), 10), {}, {}, 1000};
+  const int scaled[] = {ScaledLayer(shape.layer_count(), 13), ScaledLayer(shape.layer_count(), 18),
+                        ScaledLayer(shape.layer_count(), 23), ScaledLayer(shape.layer_count(), 28)};
   for (size_t stage = 0; stage < budgets.size(); ++stage) {
     const size_t before = preset.ends.size();
     if (scaled[stage] >= 1) AddStage(shape, scaled[stage], preset.ends);
@@ -187,7 +192,7 @@ SptsProxySize SptsProxySizeFor(const ModelShape& shape) {
   const auto sixteens = [](int64_t size, int64_t part) {
     return std::max<int64_t>(1, (size + 8 * part) / (16 * part)) * 16;
   };
-  const int64_t channels = std::min(sixteens(shape.ffn, 6), shape.ffn);
+  const int64_t channels = std::min(sixteens(shape.NarrowestFfn(), 6), shape.NarrowestFfn());
   return {.channels = channels, .rank = std::min({sixteens(shape.hidden, 12), shape.hidden, channels})};
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "formats/model_shape.h"
@@ -39,7 +40,8 @@ double FlashPrefillAlpha(const ModelShape& shape);
 // The latest layer before which tokens may be parked so that no parked hidden state takes more memory than
 // the keys and values it replaces. `parked_bytes` and `layer_bytes`: as in MethodContext; if they are
 // unknown, L - ceil(d / (2 G c)).
-int LastStageWithinMemory(const ModelShape& shape, int64_t parked_bytes = 0, int64_t layer_bytes = 0);
+int LastStageWithinMemory(const ModelShape& shape, int64_t parked_bytes = 0,
+                          std::span<const int64_t> layer_bytes = {});
 
 // SDTP's stages: evenly from a = round(L / 8) to L - 1; SDTP-low's five stages: from a in steps of round(5 L
 // / 32). Small models get fewer, because equal stages are merged. The bundled model begins at layer 4 (see

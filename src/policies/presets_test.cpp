@@ -1,6 +1,7 @@
 // The papers' schedules, and those of other models by the rule that gives them. LazyLLM's memory clamp is not
 // part of SlimInfer's stages: LastStageWithinMemory has it.
 #include "policies/presets.h"
+#include "shape_edit.h"
 
 #include <gtest/gtest.h>
 
@@ -10,9 +11,8 @@ namespace {
 ModelShape Shape(const char* architecture, int layers, int64_t hidden, int kv_heads = 8) {
   ModelShape s;
   s.architecture = architecture;
-  s.layers = layers;
   s.hidden = hidden;
-  s.kv_heads = kv_heads;
+  s.layers.assign(static_cast<size_t>(layers), {.kv_heads = kv_heads});
   return s;
 }
 
@@ -53,17 +53,16 @@ TEST(Presets, TheBundledModelPrunesAfterItsRetrievalLayer) {
 // Gemma 3 270m: layers 5, 11 and 17 (from 0) attend without the window.
 TEST(Presets, ScoresAreTakenInLayersWithoutAWindow) {
   ModelShape gemma = Shape("gemma3", 18, 640, 1);
-  gemma.window = 512;
-  for (int l = 0; l < 18; ++l) gemma.global_layers.push_back(l % 6 == 5);
+  for (size_t l = 0; l < 18; ++l) gemma.layers[l].window = l % 6 == 5 ? 0 : 512;
   EXPECT_EQ(StageLayers(gemma), (std::vector<int>{6, 12}));
   EXPECT_EQ(CoppiceLayers(gemma), (std::vector<int>{6, 12}));
   EXPECT_EQ(CoppiceShareLayers(gemma), (std::vector<int>{6, 12}));
   EXPECT_EQ(UniPrefillLayers(gemma), (std::vector<int>{5, 11}));
   EXPECT_EQ(GemFilterLayer(gemma), 5);
   // Windows on all layers, or on none: the layers are those of any model.
-  gemma.global_layers.assign(18, false);
+  SetInAll(gemma, &LayerShape::window, 512);
   EXPECT_EQ(StageLayers(gemma), StageLayers(Shape("llama", 18, 640)));
-  gemma.global_layers = {};
+  SetInAll(gemma, &LayerShape::window, 0);
   EXPECT_EQ(StageLayers(gemma), StageLayers(Shape("llama", 18, 640)));
 }
 
@@ -95,7 +94,7 @@ TEST(Presets, Ftp) {
 TEST(Presets, LastStageWithinMemory) {
   const auto last = [](int layers, int64_t hidden, int kv_heads, int head_dim) {
     ModelShape s = Shape("llama", layers, hidden, kv_heads);
-    s.head_dim = head_dim;
+    SetInAll(s, &LayerShape::head_dim, head_dim);
     return LastStageWithinMemory(s);
   };
   EXPECT_EQ(last(16, 2048, 8, 64), 14);    // Llama-3.2-1B: 15 -> 14
@@ -109,8 +108,14 @@ TEST(Presets, LastStageWithinMemory) {
   EXPECT_EQ(last(36, 2048, 2, 128), 32);   // Qwen2.5-3B: 34 -> 32
   // Llama-3.1-8B with keys and values in Q8_0: 2,176 bytes per layer, and 8,192 for a parked state in bf16.
   const ModelShape llama = Shape("llama", 32, 4096, 8);
-  EXPECT_EQ(LastStageWithinMemory(llama, 2 * 4096, 2 * 8 * 128 * 34 / 32), 28);
-  EXPECT_EQ(LastStageWithinMemory(llama, 2 * 4096, 2 * 2 * 8 * 128), 30);
+  EXPECT_EQ(LastStageWithinMemory(llama, 2 * 4096, std::vector<int64_t>(32, 2 * 8 * 128 * 34 / 32)), 28);
+  EXPECT_EQ(LastStageWithinMemory(llama, 2 * 4096, std::vector<int64_t>(32, 2 * 2 * 8 * 128)), 30);
+  // Layers of different widths: those above the stage must save as much as is parked.
+  std::vector<int64_t> mixed(32, 1024);
+  mixed[31] = 4096;
+  EXPECT_EQ(LastStageWithinMemory(llama, 8192, mixed), 27);
+  mixed[31] = 8192;
+  EXPECT_EQ(LastStageWithinMemory(llama, 8192, mixed), 31);
 }
 
 TEST(Presets, SdtpLayers) {
@@ -194,7 +199,7 @@ TEST(Presets, FlashPrefill) {
 
 TEST(Presets, SptsProxies) {
   const auto size = [](ModelShape shape, int64_t ffn) {
-    shape.ffn = ffn;
+    SetInAll(shape, &LayerShape::ffn, ffn);
     const SptsProxySize of = SptsProxySizeFor(shape);
     return std::pair(of.channels, of.rank);
   };

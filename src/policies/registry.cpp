@@ -202,7 +202,7 @@ PruneChoice MakePolicy(std::string_view spec, const MethodContext& whole, const 
     MethodContext behind = whole;
     behind.tokens -= front;
     PruneChoice choice = MakeChoice(methods, behind, protection);
-    if (AnswersBehind(*choice.policy, whole.shape.layers)) return choice;
+    if (AnswersBehind(*choice.policy, whole.shape.layer_count())) return choice;
   }
   Protection counted = protection;
   counted.apart = false;

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "policies/methods/sdtp_test_file.h"
+#include "shape_edit.h"
 #include "test_files.h"
 
 namespace coppice {
@@ -22,15 +23,9 @@ using testing::HasSubstr;
 ModelShape Llama8B() {
   return {.architecture = "llama",
           .name = "",
-          .layers = 32,
           .hidden = 4096,
-          .ffn = 14336,
-          .heads = 32,
-          .kv_heads = 8,
-          .head_dim = 128,
           .vocab = 128256,
-          .gated_ffn = true,
-          .window = 0};
+          .layers = std::vector<LayerShape>(32, {.heads = 32, .kv_heads = 8, .head_dim = 128, .ffn = 14336})};
 }
 
 std::string SpecError(const std::string& spec, int64_t tokens = 32768, const ModelShape& shape = Llama8B()) {
@@ -205,7 +200,7 @@ TEST(MakePolicy, StandsAsideWithAReason) {
   EXPECT_EQ(reason("sliminfer", 2049, Llama8B()), "");
   EXPECT_EQ(reason("sliminfer", 8192, Llama8B()), "");
   ModelShape windowed = Llama8B();
-  windowed.window = 4096;
+  SetInAll(windowed, &LayerShape::window, 4096);
   EXPECT_EQ(reason("ftp", 4096, windowed), "");
   EXPECT_EQ(reason("ftp", 4097, windowed),
             "ftp: the model attends in a sliding window of 4096 tokens, shorter than the prompt");
@@ -221,8 +216,7 @@ TEST(MakePolicy, StandsAsideWithAReason) {
 // Gemma 3: every sixth layer attends without the window.
 TEST(MakePolicy, NoScoresFromLayersWithAWindow) {
   ModelShape mixed = Llama8B();
-  mixed.window = 1000;
-  for (int l = 0; l < mixed.layers; ++l) mixed.global_layers.push_back(l % 6 == 5);
+  for (size_t l = 0; l < mixed.layers.size(); ++l) mixed.layers[l].window = l % 6 == 5 ? 0 : 1000;
   for (const char* spec :
        {"coppice", "lazyllm", "sliminfer", "uniprefill", "minference", "flexprefill", "xattention",
         "flashprefill", "quest", "streamingllm", "random", "coppice:layers=12/18"}) {
@@ -246,7 +240,7 @@ TEST(MakePolicy, NoScoresFromLayersWithAWindow) {
 
 TEST(MakePolicy, AModelOfOneLayerHasNoStage) {
   ModelShape one = Llama8B();
-  one.layers = 1;
+  one.layers.resize(1);
   const PruneChoice choice = Make("sliminfer:min=0", one, 100000);
   EXPECT_FALSE(choice.active);
   EXPECT_THAT(choice.reason, HasSubstr("1 layers leave no stage to prune at"));

@@ -35,7 +35,7 @@ Keys RowScoresKeys(RowScores& s, const ModelShape& shape, std::string_view queri
       {"pool", &s.pool, "mean max", "how scores of heads and queries are pooled"},
       {"skip_sink", &s.skip_sink, 0, 4096, "leave keys below this position out of the softmax that scores"},
       {"widen", &s.widen, 0, 4096, "a token takes the best score within this many positions"},
-      {"sum", &s.sum, 1, std::max(shape.layers, 1),
+      {"sum", &s.sum, 1, std::max(shape.layer_count(), 1),
        "number of layers before the choice whose scores are summed (prefill)", "", "1 to L"},
       {"whole", &s.whole_sentence, "none sentence", "sentence: a token takes the best score of its sentence"},
   };

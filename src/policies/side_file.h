@@ -89,8 +89,7 @@ std::shared_ptr<const File> OpenOnce(const std::string& path, const ModelShape& 
   const std::lock_guard lock(mutex);
   for (const Opened& f : files) {
     if (f.path == path && f.shape.hidden == shape.hidden && f.shape.layers == shape.layers &&
-        f.shape.ffn == shape.ffn && f.shape.gated_ffn == shape.gated_ffn && f.size == size &&
-        f.changed == changed) {
+        f.shape.gated_ffn == shape.gated_ffn && f.size == size && f.changed == changed) {
       return f.file;
     }
   }

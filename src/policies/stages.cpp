@@ -11,14 +11,14 @@ namespace coppice {
 
 Keys LayersKey(std::vector<int>& layers, const ModelShape& shape, std::string_view meaning,
                std::string_view fallback, std::string_view range) {
-  return Keys("layers", &layers, 1, shape.layers - 1, meaning, fallback, range).Check([&layers] {
+  return Keys("layers", &layers, 1, shape.layer_count() - 1, meaning, fallback, range).Check([&layers] {
     const auto falls = std::adjacent_find(layers.begin(), layers.end(), std::greater_equal<>());
     return falls == layers.end() ? "" : "must ascend";
   });
 }
 
 std::string StageReason(const std::vector<int>& layers, const ModelShape& shape) {
-  return layers.empty() ? fmt::format("{} layers leave no stage to prune at", shape.layers) : "";
+  return layers.empty() ? fmt::format("{} layers leave no stage to prune at", shape.layer_count()) : "";
 }
 
 int StageOf(const std::vector<int>& layers, int layer) {

@@ -51,7 +51,7 @@ bool Compute(Engine& engine, Job& job, const JobTurns& turns, JobResult& result)
     request.pause = turns.pause;
     request.decode = turns.decode;
     request.progress = [&](double layers) {
-      job.processed = static_cast<int64_t>(layers / engine.model().config().shape.layers *
+      job.processed = static_cast<int64_t>(layers / engine.model().config().shape.layer_count() *
                                            static_cast<double>(job.request.tokens.size()));
     };
     request.on_token = [&](int32_t) {

@@ -67,7 +67,7 @@ class JobRun {
   }
 
   void Progress(double layers_done) {
-    const double layers = engine_.model().config().shape.layers;
+    const double layers = engine_.model().config().shape.layer_count();
     const auto total = static_cast<double>(request_.tokens.size());
     Processed(static_cast<int64_t>(total * std::min(layers_done / layers, 1.0)));
   }

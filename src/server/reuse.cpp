@@ -21,7 +21,7 @@ LayerPoint Server::PointOf(int64_t tokens) const {
 // keys when the server has one key or none.
 bool Server::ServesLater(const HeldDocument& document) const {
   if (document.owner != PrefixOwner() || document.point == LayerPoint()) return false;
-  const LayerPoint end{engine_->model().config().shape.layers, false};
+  const LayerPoint end{engine_->model().config().shape.layer_count(), false};
   const bool answers_densely = options_.defaults.complete && document.complete && document.point == end;
   return answers_densely || document.point <= std::min(PointOf(std::ssize(document.tokens)), longest_point_);
 }

@@ -266,7 +266,7 @@ void Server::CompleteDocument(const Job& job, const ::coppice::Answer& answer) {
   const DocumentCache* documents = engine_->documents();
   if (!request.complete || !answer.prune_active || !request.use_documents || documents == nullptr) return;
   const ModelShape& shape = engine_->model().config().shape;
-  const LayerPoint end{shape.layers, false};
+  const LayerPoint end{shape.layer_count(), false};
   if (!documents->Fits(PrefixBytes(shape, engine_->backend().cache_dtype(), end, std::ssize(request.tokens))))
     return;
   auto rest = std::make_shared<Job>();

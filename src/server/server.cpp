@@ -280,7 +280,7 @@ void Server::Models(const HttpRequest& request, const ExchangePtr& exchange) {
                           {"n_ctx", engine_->context()},
                           {"n_ctx_train", config.context},
                           {"n_embd", config.shape.hidden},
-                          {"n_layer", config.shape.layers}}}};
+                          {"n_layer", config.shape.layer_count()}}}};
   const bool is_anthropics = ErrorFormFor(request).api == ErrorApi::kAnthropic;
   if (is_anthropics) {
     model.update({{"type", "model"},

@@ -131,7 +131,7 @@ at::Tensor RunPruned(const PrunedPass& pass, const TorchPass& torch_pass, const 
   Masks masks(pass, text.prompt, rows, random);
   at::Tensor x = model.Embed(std::span(text.tokens).first(static_cast<size_t>(rows)));
   at::Tensor keep;
-  for (int l = 0; l < model.config.shape.layers; ++l) {
+  for (int l = 0; l < model.config.shape.layer_count(); ++l) {
     if (const int stage = StageOf(layers, l); stage >= 0) {
       const at::Tensor scores = net.torch().Score(stage, x.narrow(0, 0, text.prompt));
       keep = masks.Next(stage, scores);
@@ -153,7 +153,7 @@ at::Tensor DenseLogProbabilities(const FrozenModel::Torch& model, const TorchPas
                                  const TrainingText& text) {
   const at::NoGradGuard frozen;
   at::Tensor x = model.Embed(std::span(text.tokens).first(text.tokens.size() - 1));
-  for (int l = 0; l < model.config.shape.layers; ++l) x = torch_pass.Layer(l, x, {});
+  for (int l = 0; l < model.config.shape.layer_count(); ++l) x = torch_pass.Layer(l, x, {});
   return ResponseLogProbabilities(model, text, x);
 }
 

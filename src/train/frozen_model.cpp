@@ -7,6 +7,7 @@
 #include <ATen/ops/tensor.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -56,6 +57,9 @@ std::vector<float> ToVector(const at::Tensor& tensor) {
 FrozenModel::FrozenModel(const ModelConfig& config, std::shared_ptr<const Weights> weights) {
   if (config.head_norms || config.shape.post_norms || config.embedding_scale != 1)
     throw Error("[train] models of the architecture '{}' cannot be trained for", config.shape.architecture);
+  const std::vector<LayerShape>& layers = config.shape.layers;
+  if (std::ranges::any_of(layers, [&](const LayerShape& layer) { return layer != layers.front(); }))
+    throw Error("[train] models whose layers differ in size, window or rope cannot be trained for");
   auto torch = std::make_unique<Torch>();
   torch->config = config;
   torch->weights = std::move(weights);
@@ -68,7 +72,7 @@ FrozenModel::FrozenModel(const ModelConfig& config, std::shared_ptr<const Weight
   torch->final_norm = ToTorch(torch->weights->final_norm);
   torch->head = ToTorch(torch->weights->head);
   if (config.shape.alibi) {
-    torch->alibi_slopes = at::tensor(AlibiSlopes(config.shape.heads)).reshape({-1, 1, 1});
+    torch->alibi_slopes = at::tensor(AlibiSlopes(layers.front().heads)).reshape({-1, 1, 1});
   }
   torch_ = std::move(torch);
 }
@@ -91,7 +95,7 @@ std::vector<float> FrozenModel::Logits(std::span<const int32_t> tokens) const {
   const at::NoGradGuard frozen;
   const TorchPass pass(*torch_, static_cast<int64_t>(tokens.size()));
   at::Tensor x = torch_->Embed(tokens);
-  for (int l = 0; l < torch_->config.shape.layers; ++l) x = pass.Layer(l, x, {});
+  for (int l = 0; l < torch_->config.shape.layer_count(); ++l) x = pass.Layer(l, x, {});
   return ToVector(torch_->Logits(x));
 }
 
@@ -108,7 +112,7 @@ Marked FrozenModel::Mark(const TrainingText& text, std::span<const int> layers) 
   const TorchPass pass(*torch_, n - 1);  // the last token predicts nothing
   at::Tensor x = torch_->Embed(std::span(text.tokens).first(static_cast<size_t>(n - 1)));
   std::vector<at::Tensor> entering;
-  for (int l = 0; l < torch_->config.shape.layers; ++l) {
+  for (int l = 0; l < torch_->config.shape.layer_count(); ++l) {
     if (entering.size() < layers.size() && l == layers[entering.size()]) {
       // Nothing before this layer needs a gradient.
       if (entering.empty()) x = x.detach().requires_grad_(true);

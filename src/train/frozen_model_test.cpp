@@ -16,6 +16,7 @@
 
 #include "engine/open_model.h"
 #include "formats/json.h"
+#include "shape_edit.h"
 #include "train/frozen_model_torch.h"
 #include "train/train_test_support.h"
 
@@ -32,7 +33,7 @@ class ForwardPass : public testing::TestWithParam<Shape> {
  protected:
   TinyModel Tiny() const {
     TinyModel tiny = MakeTiny(GetParam().options);
-    tiny.config.shape.window = GetParam().window;
+    SetInAll(tiny.config.shape, &LayerShape::window, GetParam().window);
     return tiny;
   }
 };

@@ -81,7 +81,7 @@ TEST(SdtpNet, TheEngineReadsTheSameScores) {
                     {"local", "0.1"},
                     {"base_model", ""}});
   ModelShape shape;
-  shape.layers = 4;
+  shape.layers.resize(4);
   shape.hidden = kHidden;
   const SdtpFile file(path, shape);
   const std::vector<float> x = Numbers(7 * kHidden, 4);

@@ -33,10 +33,11 @@ enum : uint64_t { kSplit = 2, kRows = 3, kOrder = 4, kPairs = 5, kRandomScores =
 
 std::vector<int> StagesOf(const SdtpTraining& t, const ModelShape& shape) {
   std::vector<int> layers = t.layers.empty() ? SdtpLayers(shape, t.stages) : t.layers;
-  if (layers.empty()) throw Error("[train] {}: {} layers leave no stage to prune at", t.model, shape.layers);
+  if (layers.empty())
+    throw Error("[train] {}: {} layers leave no stage to prune at", t.model, shape.layer_count());
   for (size_t s = 0; s < layers.size(); ++s) {
-    if (layers[s] < 1 || layers[s] >= shape.layers) {
-      throw FieldError("layers", ": {} is not from 1 to {}", layers[s], shape.layers - 1);
+    if (layers[s] < 1 || layers[s] >= shape.layer_count()) {
+      throw FieldError("layers", ": {} is not from 1 to {}", layers[s], shape.layer_count() - 1);
     }
     if (s > 0 && layers[s] <= layers[s - 1])
       throw FieldError("layers", ": {} must ascend", fmt::join(layers, "/"));

@@ -89,13 +89,13 @@ TorchPass::TorchPass(const FrozenModel::Torch& model, int64_t tokens) : model_(m
   const at::Tensor index = at::arange(tokens, at::kLong);
   const at::Tensor distance = index.unsqueeze(0) - index.unsqueeze(1);  // j - i
   visible_ = distance.le(0);
-  if (const int32_t window = model.config.shape.window; window > 0)
+  if (const int32_t window = model.config.shape.WidestWindow(); window > 0)
     visible_ = visible_ & distance.gt(-window);
   if (model.config.shape.alibi) {
     distance_ = distance.to(at::kFloat);
     return;
   }
-  const RopeFrequencies rope = MakeRopeFrequencies(model.config.rope, model.weights->rope_factors);
+  const RopeFrequencies rope = MakeRopeFrequencies(model.config.ropes.front(), model.weights->rope_factors);
   const at::Tensor turns = at::tensor(rope.inverse, at::kDouble);
   const at::Tensor angle = index.to(at::kDouble).unsqueeze(1) * turns.unsqueeze(0);
   cos_ = (angle.cos() * rope.magnitude).to(at::kFloat).unsqueeze(1);
@@ -122,7 +122,7 @@ at::Tensor TorchPass::Rotate(const at::Tensor& x) const {
   if (!cos_.defined()) return x;
   const int64_t dims = 2 * cos_.size(-1);
   const at::Tensor turned = x.narrow(-1, 0, dims);
-  const bool neighbours = model_.config.rope.interleaved;
+  const bool neighbours = model_.config.ropes.front().interleaved;
   const auto half = [&](int64_t which) {
     return neighbours ? turned.unflatten(-1, {dims / 2, 2}).select(-1, which)
                       : turned.narrow(-1, which * dims / 2, dims / 2);
@@ -149,7 +149,7 @@ at::Tensor TorchPass::Weights(const at::Tensor& scores, const at::Tensor& keep) 
 }
 
 at::Tensor TorchPass::Attention(const TorchLayer& w, const at::Tensor& x, const at::Tensor& keep) const {
-  const ModelShape& s = model_.config.shape;
+  const LayerShape& s = model_.config.shape.layer(0);  // all are equal
   const int64_t n = tokens_;
   const int64_t group = s.heads / s.kv_heads;
   const auto heads = [&](const TorchLinear& linear, int64_t count) {

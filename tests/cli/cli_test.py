@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import pty
+import re
 import signal
 import subprocess
 import tempfile
@@ -15,6 +16,7 @@ import unittest
 from cli_support import ANSWER_2K, Case, MODEL, PROGRAM, PROMPT_2K, SHARED, SOURCE, needs_shared, positions_of, run
 from server_support import patience
 from chat_model import write_chat_model
+from gguf_edit import edit
 
 
 class Run(Case):
@@ -256,6 +258,24 @@ class Others(Case):
         for part in ["coppice-mini", "7.78 M", "blk.9.ffn_down.weight", "256 x 688", "all tensors are finite"]:
             self.assertIn(part, out)
         self.assertRegex(out, "output +a matrix of its own|output +tied to the embedding")
+
+    def test_sizes_as_lists(self):
+        told = self.good("inspect", MODEL)
+        layers = int(re.search(r"layers +(\d+)", told)[1])
+        kv_heads, ffn = int(re.search(r"(\d+) key/value heads", told)[1]), int(re.search(r"FFN +(\d+)", told)[1])
+        with tempfile.TemporaryDirectory() as folder:
+            lists = {"llama.attention.head_count_kv": [kv_heads] * layers, "llama.feed_forward_length": [ffn] * layers}
+            edit(MODEL, f"{folder}/x.gguf", lists=lists)
+            self.assertEqual(self.good("inspect", f"{folder}/x.gguf").replace(f"{folder}/x.gguf", MODEL), told)
+            asked = ["-f", PROMPT_2K, "-n", "4", "--temp", "0", "-m"]
+            self.assertEqual(self.good("run", *asked, f"{folder}/x.gguf"), self.good("run", *asked, MODEL))
+            lists["llama.feed_forward_length"][3] += 32
+            edit(MODEL, f"{folder}/x.gguf", lists=lists)
+            self.bad("inspect", f"{folder}/x.gguf", says=["blk.3.ffn_gate.weight", f"config says [{ffn + 32}"])
+            lists["llama.feed_forward_length"].pop()
+            edit(MODEL, f"{folder}/x.gguf", lists=lists)
+            self.bad("run", "-p", "x", "-m", f"{folder}/x.gguf",
+                     says=[f"llama.feed_forward_length has {layers - 1} entries for {layers} layers"])
 
     def test_inspect_prints_no_control_characters(self):
         name = b"general.name\x08\0\0\0\x0c\0\0\0\0\0\0\0coppice-mini"

@@ -36,15 +36,15 @@ inline std::vector<std::byte> ExactBytes(std::string_view input) {
 // A model for readers that check a file against one.
 inline ModelShape SmallShape(int layers, int heads, int head_dim) {
   const int64_t hidden = int64_t{heads} * head_dim;
-  return {.architecture = "llama",
-          .name = "x",
-          .layers = layers,
-          .hidden = hidden,
-          .ffn = hidden * 3 / 2,
-          .heads = heads,
-          .kv_heads = heads >= 4 ? heads / 4 : 1,
-          .head_dim = head_dim,
-          .vocab = 50};
+  return {
+      .architecture = "llama",
+      .name = "x",
+      .hidden = hidden,
+      .vocab = 50,
+      .layers = std::vector<LayerShape>(static_cast<size_t>(layers), {.heads = heads,
+                                                                      .kv_heads = heads >= 4 ? heads / 4 : 1,
+                                                                      .head_dim = head_dim,
+                                                                      .ffn = hidden * 3 / 2})};
 }
 
 // A folder in memory for readers that take a path, one for each process.

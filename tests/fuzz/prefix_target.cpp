@@ -11,12 +11,8 @@ namespace coppice {
 namespace {
 
 PrefixFormat Format() {
-  return {.fingerprint = {11, 22},
-          .cache_type = DType::kBF16,
-          .layers = 3,
-          .key_width = 4,
-          .hidden = 2,
-          .vocab = 50};
+  return {
+      .fingerprint = {11, 22}, .cache_type = DType::kBF16, .key_widths = {4, 2, 4}, .hidden = 2, .vocab = 50};
 }
 
 Tensor Zeros(DType type, int64_t rows, int64_t cols) {
@@ -38,8 +34,9 @@ std::vector<std::string> Seeds() {
     state.tokens = {1, 2, 3, 49, 0};
     state.point = point;
     for (int l = 0; l < LayersWithKeys(point); ++l)
-      state.layers.push_back({Zeros(f.cache_type, 5, f.key_width), Zeros(f.cache_type, 5, f.key_width)});
-    if (point.layer < f.layers) state.hidden = Zeros(DType::kF32, 5, f.hidden);
+      state.layers.push_back({Zeros(f.cache_type, 5, f.key_widths[static_cast<size_t>(l)]),
+                              Zeros(f.cache_type, 5, f.key_widths[static_cast<size_t>(l)])});
+    if (point.layer < f.layers()) state.hidden = Zeros(DType::kF32, 5, f.hidden);
     const std::string path = Folder().path() + "/seed.prefix";
     WritePrefixFile(state, f, path);
     std::ifstream file(path, std::ios::binary);

@@ -222,7 +222,7 @@ inline RunResult RunTiny(const Transformer& model, const std::vector<int32_t>& p
     run.logits.push_back(RowOf(logits));
     run.revived.push_back(policy.revived);
     std::vector<Positions>& attended = run.attended.emplace_back();
-    for (int l = 0; l < model.config().shape.layers; ++l) {
+    for (int l = 0; l < model.config().shape.layer_count(); ++l) {
       const LayerCache& cache = run.state.layers[static_cast<size_t>(l)].cache;
       attended.emplace_back(cache.positions().begin(), cache.positions().end());
       for (const auto& [from, positions] : policy.attended) {

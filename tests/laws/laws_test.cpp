@@ -239,7 +239,7 @@ TEST_P(Laws, LedgerIsTheClosedForm) {
     const TinyModel tiny = MakeTiny({.architecture = architecture, .interleaved = architecture != "qwen2"});
     const RunResult run = Run(tiny, prompt_, {.spec = entry_.active});
     const ModelShape& s = tiny.config.shape;
-    const double d = 64, c = 8, h = 8, g = s.kv_heads, i = 96;
+    const double d = 64, c = 8, h = 8, g = s.layer(0).kv_heads, i = 96;
     double flops = 2 * d * 50;
     int64_t token_layers = 0;
     for (size_t l = 0; l < 6; ++l) {

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "laws_support.h"
+#include "shape_edit.h"
 
 namespace coppice {
 namespace {
@@ -238,7 +239,7 @@ TEST_P(MethodLaws, GeneratedTokensAreNeverPruned) {
 
 // Beyond a sliding window the last queries score nothing, so both methods stand aside.
 TEST_P(MethodLaws, WindowedLayersStandAside) {
-  llama_.config.shape.window = 64;
+  SetInAll(llama_.config.shape, &LayerShape::window, 64);
   const RunResult dense = Run({});
   for (const char* spec : {"ftp:eta=0.5,dense=0,first=0,last=8,min=0",
                            "sliminfer:layers=2,keep=32,block=16,last=1,revive=none,min=0"}) {

@@ -17,7 +17,7 @@ namespace coppice {
 
 inline constexpr int32_t kFirstAsker = 42;  // eight of them
 
-inline void AimCompass(const ModelShape& s, const std::string& layer, bool interleaved, TinyStore& store) {
+inline void AimCompass(const LayerShape& s, const std::string& layer, bool interleaved, TinyStore& store) {
   // The pair of dimensions of a head that turns slowest.
   const int64_t x = interleaved ? s.head_dim - 2 : s.head_dim / 2 - 1;
   const int64_t y = s.head_dim - 1;
@@ -42,7 +42,7 @@ inline void AimCompass(const ModelShape& s, const std::string& layer, bool inter
 
 inline TinyModel MakeCompass(const TinyOptions& options, double off = 30.5) {
   TinyModel model = MakeTiny(options);
-  model.config.rope.base = 1e8;
+  model.config.ropes.front().base = 1e8;
   const ModelShape& s = model.config.shape;
   TinyStore& store = *model.store;
   const MutableTensorView embedding = store.Mutable("token_embd.weight");
@@ -62,8 +62,8 @@ inline TinyModel MakeCompass(const TinyOptions& options, double off = 30.5) {
     e[static_cast<size_t>(4 + asker)] = 3;
     output.Row<float>(kFirstAsker + (asker + 1) % 8)[static_cast<size_t>(4 + asker)] = 1.5;
   }
-  for (int l = 0; l < s.layers; ++l)
-    AimCompass(s, "blk." + std::to_string(l) + ".", model.config.rope.interleaved, store);
+  for (int l = 0; l < s.layer_count(); ++l)
+    AimCompass(s.layer(l), "blk." + std::to_string(l) + ".", model.config.ropes.front().interleaved, store);
   return model;
 }
 

@@ -77,7 +77,7 @@ class Llama {
     embedding = weight("token_embd.weight");
     output_norm = weight("output_norm.weight")[0];
     output = weight("output.weight");
-    for (int l = 0; l < config.shape.layers; ++l) {
+    for (int l = 0; l < config.shape.layer_count(); ++l) {
       const std::string p = "blk." + std::to_string(l) + ".";
       layers.push_back({.attn_norm = weight(p + "attn_norm.weight")[0],
                         .ffn_norm = weight(p + "ffn_norm.weight")[0],
@@ -91,10 +91,10 @@ class Llama {
     }
   }
 
-  size_t heads() const { return static_cast<size_t>(config.shape.heads); }
-  size_t kv_heads() const { return static_cast<size_t>(config.shape.kv_heads); }
+  size_t heads() const { return static_cast<size_t>(config.shape.layer(0).heads); }
+  size_t kv_heads() const { return static_cast<size_t>(config.shape.layer(0).kv_heads); }
   size_t group() const { return heads() / kv_heads(); }
-  size_t dim() const { return static_cast<size_t>(config.shape.head_dim); }
+  size_t dim() const { return static_cast<size_t>(config.shape.layer(0).head_dim); }
 
   Row Norm(const Row& x, const Row& g) const {
     const double scale = 1 / std::sqrt(Dot(x, x) / static_cast<double>(x.size()) + config.norm_eps);
@@ -105,13 +105,13 @@ class Llama {
   Row Rope(Row x, double place) const {
     const size_t c = dim();
     for (size_t i = 0; i < c / 2; ++i) {
-      const double angle = place * std::pow(static_cast<double>(config.rope.base),
+      const double angle = place * std::pow(static_cast<double>(config.ropes.front().base),
                                             -2.0 * static_cast<double>(i) / static_cast<double>(c));
       const double cosine = std::cos(angle);
       const double sine = std::sin(angle);
       for (size_t head = 0; head < x.size(); head += c) {
-        double& a = x[head + (config.rope.interleaved ? 2 * i : i)];
-        double& b = x[head + (config.rope.interleaved ? 2 * i + 1 : i + c / 2)];
+        double& a = x[head + (config.ropes.front().interleaved ? 2 * i : i)];
+        double& b = x[head + (config.ropes.front().interleaved ? 2 * i + 1 : i + c / 2)];
         const double rotated = a * cosine - b * sine;
         b = a * sine + b * cosine;
         a = rotated;

@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "prefix_laws_support.h"
+#include "shape_edit.h"
 
 namespace coppice {
 namespace {
@@ -178,7 +179,7 @@ TEST_P(PrefixAcross, AnyMethodsStatesServe) {
 
 // A window cuts the keys of a row, wherever they come from.
 TEST_P(PrefixAcross, ASlidingWindow) {
-  tiny_.config.shape.window = 32;
+  SetInAll(tiny_.config.shape, &LayerShape::window, 32);
   const std::vector<int32_t> document = RandomPrompt(200, 50);
   const std::shared_ptr<const PrefixState> state = Capture(document, "none", {kLayers, false});
   const std::vector<int32_t> prompt = Question(document, 133, 200);

@@ -114,7 +114,7 @@ TEST_P(SplitLaws, TheNumberOfProcessesChangesNothing) {
   const std::unique_ptr<Backend> backend = Backend1();
   const PruneChoice choice =
       MakePolicy(options.spec, TinyContext(model_, prompt_, *backend, options.question), options.protection);
-  const std::string why = SplitRefusal(*choice.policy, model_.config().shape.layers);
+  const std::string why = SplitRefusal(*choice.policy, model_.config().shape.layer_count());
   ASSERT_EQ(why.empty(), GetParam().entry.split) << why;
   if (!why.empty()) return;
   TraceRecorder trace;

@@ -7,6 +7,7 @@
 #include "kernels/timed_backend.h"
 #include "laws_support.h"
 #include "policies/methods/sliminfer.h"
+#include "shape_edit.h"
 
 namespace coppice {
 namespace {
@@ -280,7 +281,7 @@ TEST_P(Tiers, TheCurrentTokenSeesItsOwnWindow) {
   const std::string spec = "lazyllm:layers=5,keep=0.3,strict_memory=0,min=0";
   for (const int window : {0, static_cast<int>(kTokens)}) {
     SCOPED_TRACE(window);
-    llama_.config.shape.window = window;
+    SetInAll(llama_.config.shape, &LayerShape::window, window);
     const RunResult append = Run({.spec = spec + ",revive_mask=append", .decode = 12});
     const RunResult causal = Run({.spec = spec + ",revive_mask=causal", .decode = 12});
     EXPECT_TRUE(append.active) << append.reason;

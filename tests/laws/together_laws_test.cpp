@@ -1,5 +1,6 @@
 // Sequences that decode together get the bits that each gets alone.
 #include "laws_support.h"
+#include "mixed_model.h"
 
 namespace coppice {
 namespace {
@@ -67,13 +68,7 @@ class TogetherLaws : public testing::TestWithParam<Arithmetic> {
     EXPECT_EQ(a.sequence.ledger.token_layers(), b.sequence.ledger.token_layers());
   }
 
-  std::unique_ptr<Backend> be_;
-};
-
-TEST_P(TogetherLaws, EachSequenceIsAsIfAlone) {
-  for (const std::string& architecture : TinyArchitectures(*be_)) {
-    SCOPED_TRACE(architecture);
-    const TinyModel tiny = MakeTiny({.architecture = architecture});
+  void ExpectAsIfAlone(const TinyModel& tiny) {
     const auto alone = Begin(tiny);
     const auto together = Begin(tiny);
     for (int step = 0; step < 6; ++step) {
@@ -103,6 +98,17 @@ TEST_P(TogetherLaws, EachSequenceIsAsIfAlone) {
       EXPECT_EQ(alone[i]->sequence.ledger.flops(), together[i]->sequence.ledger.flops());
     }
   }
+
+  std::unique_ptr<Backend> be_;
+};
+
+TEST_P(TogetherLaws, EachSequenceIsAsIfAlone) {
+  for (const std::string& architecture : TinyArchitectures(*be_)) {
+    SCOPED_TRACE(architecture);
+    ExpectAsIfAlone(MakeTiny({.architecture = architecture}));
+  }
+  SCOPED_TRACE("layers of different shapes");
+  ExpectAsIfAlone(MakeMixed(false));
 }
 
 TEST_P(TogetherLaws, SeveralTokensOfASequenceAreAsOneByOne) {

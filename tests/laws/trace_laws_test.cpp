@@ -202,7 +202,7 @@ TEST_P(TraceLaws, EventsPlayedBackGiveTheCaches) {
 TEST_P(TraceLaws, DecodeFlopsAreTheClosedForm) {
   if (Is(kEvicts)) GTEST_SKIP() << "attends before it evicts";
   const ModelShape& shape = model_.config().shape;
-  const double d = 64, c = 8, h = 8, g = shape.kv_heads, i = 96;
+  const double d = 64, c = 8, h = 8, g = shape.layer(0).kv_heads, i = 96;
   const std::vector<bool> before = Stages(false);
   const std::vector<bool> after = Stages(true);
   double flops = run_.state.ledger.prefill_flops();

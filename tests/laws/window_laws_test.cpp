@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "laws_support.h"
+#include "shape_edit.h"
 
 namespace coppice {
 namespace {
@@ -34,7 +35,9 @@ class WindowLaws : public testing::TestWithParam<Arithmetic> {
     backend_ = MakeBackendOrSkip(GetParam().backend, {.threads = 2, .exact = GetParam().exact});
     if (!backend_) GTEST_SKIP() << "this CPU lacks the ISA that COPPICE_ISA names";
     if (backend_->name() == "gpu") GTEST_SKIP() << "Backend::CheckNeeds refuses the model";
-    gemma_.config.shape.window = kWindow;
+    for (LayerShape& layer : gemma_.config.shape.layers) {
+      if (layer.window > 0) layer.window = kWindow;
+    }
   }
   RunResult Run(const RunOptions& options) { return RunTiny(gemma_.Make(), prompt_, *backend_, options); }
 
@@ -45,8 +48,7 @@ class WindowLaws : public testing::TestWithParam<Arithmetic> {
 
 // With windows everywhere, six layers reach 6 (window - 1) tokens back, and not one token further.
 TEST_P(WindowLaws, AWindowEndsWhereItSays) {
-  gemma_.config.shape.global_layers.assign(6, false);
-  gemma_.config.shape.window = 4;
+  SetInAll(gemma_.config.shape, &LayerShape::window, 4);
   for (const int64_t reach : {18, 19}) {
     std::vector<int32_t> prompt = RandomPrompt(reach + 1, 50);
     const RunResult before = RunTiny(gemma_.Make(), prompt, *backend_, {});

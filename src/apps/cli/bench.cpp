@@ -92,7 +92,7 @@ std::vector<BenchSample> Measure(const BenchOptions& o, const std::vector<Arm>& 
       const std::string which = round > o.rounds ? "parts" : fmt::format("round {}/{}", round, o.rounds);
       const Watch watch(fmt::format("{} tokens, {}{}, {}", tokens, arms[a].prune,
                                     arms[a].second ? ", second question" : "", which),
-                        engine.model().config().shape.layers, request);
+                        engine.model().config().shape.layer_count(), request);
       ResetPeakMemory();
       const double before = CpuSeconds();
       samples[a].last = engine.Generate(request);

@@ -76,7 +76,7 @@ std::vector<ComparedArm> RunArms(const CompareOptions& o, Engine& engine, const 
       request.sampling.temperature = 0;
       request.cancelled = &Interrupted();
       const Watch watch(fmt::format("{} {}/{}", arm.prune, round, o.rounds),
-                        engine.model().config().shape.layers, request);
+                        engine.model().config().shape.layer_count(), request);
       arm.answer = engine.Generate(request);
       if (round > 0) arm.ttft_ms.push_back(arm.answer.ttft_ms);
     }

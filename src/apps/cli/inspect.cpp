@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include <cstdio>
+#include <functional>
 #include <map>
 #include <memory>
 
@@ -15,6 +16,7 @@
 #include "engine/open_model.h"
 #include "formats/gguf.h"
 #include "formats/printable.h"
+#include "model/sequence.h"
 #include "model/synthetic.h"
 #include "policies/registry.h"
 
@@ -25,19 +27,39 @@ namespace {
 std::string RopeText(const ModelConfig& c) {
   if (c.shape.alibi) return "ALiBi";
   const char* const scaling[] = {"none", "linear", "yarn", "llama3"};
-  std::string text = fmt::format("RoPE, base {:g}, {} dimensions", c.rope.base, c.rope.dims);
-  if (c.rope.scaling != RopeConfig::Scaling::kNone) {
-    text += fmt::format(", {} scaling by {:g}", scaling[static_cast<int>(c.rope.scaling)], c.rope.factor);
+  const RopeConfig& first = c.ropes.front();
+  std::string text = fmt::format("RoPE, base {:g}, {} dimensions", first.base, first.dims);
+  if (first.scaling != RopeConfig::Scaling::kNone) {
+    text += fmt::format(", {} scaling by {:g}", scaling[static_cast<int>(first.scaling)], first.factor);
   }
-  if (c.window_rope) text += fmt::format("; base {:g} in layers with a window", c.window_rope->base);
+  for (size_t r = 1; r < c.ropes.size(); ++r) {
+    const RopeConfig& rope = c.ropes[r];
+    const bool of_window = std::ranges::all_of(c.shape.layers, [&](const LayerShape& l) {
+      return (l.window > 0) == (l.rope == static_cast<int>(r));
+    });
+    text += fmt::format("; base {:g}{} in {}", rope.base,
+                        rope.dims == first.dims ? "" : fmt::format(", {} dimensions", rope.dims),
+                        of_window ? "layers with a window" : "some layers");
+  }
   return text;
 }
 
+// A size of all layers, "8", or "2 to 8" if they differ.
+template <typename Size>
+std::string SizeText(const ModelShape& s, Size&& size) {
+  const auto [least, most] = std::ranges::minmax(s.layers, {}, size);
+  const auto from = std::invoke(size, least);
+  const auto to = std::invoke(size, most);
+  return from == to ? fmt::format("{}", from) : fmt::format("{} to {}", from, to);
+}
+
 std::string WindowText(const ModelShape& s) {
-  if (s.window == 0) return "";
-  const auto global = std::count(s.global_layers.begin(), s.global_layers.end(), true);
-  if (global == 0) return fmt::format(", sliding window {}", s.window);
-  return fmt::format(", sliding window {} in {} layers", s.window, s.layers - global);
+  ModelShape windowed = s;
+  std::erase_if(windowed.layers, [](const LayerShape& layer) { return layer.window == 0; });
+  if (windowed.layers.empty()) return "";
+  const std::string window = SizeText(windowed, &LayerShape::window);
+  if (windowed.layers.size() == s.layers.size()) return fmt::format(", sliding window {}", window);
+  return fmt::format(", sliding window {} in {} layers", window, windowed.layers.size());
 }
 
 const char* FfnText(FfnKind kind) {
@@ -74,17 +96,17 @@ void Inspect(const InspectOptions& o) {
       {"parameters", fmt::format("{:.2f} M in {} tensors", static_cast<double>(weights->parameters) / 1e6,
                                  m.store->tensors().size())},
       {"types", types},
-      {"layers", fmt::format("{} of hidden size {}", s.layers, s.hidden)},
+      {"layers", fmt::format("{} of hidden size {}", s.layer_count(), s.hidden)},
       {"attention",
-       fmt::format("{} heads, {} key/value heads of {}{}", s.heads, s.kv_heads, s.head_dim, WindowText(s))},
-      {"FFN", fmt::format("{} ({})", s.ffn, FfnText(m.config.ffn))},
+       fmt::format("{} heads, {} key/value heads of {}{}", SizeText(s, &LayerShape::heads),
+                   SizeText(s, &LayerShape::kv_heads), SizeText(s, &LayerShape::head_dim), WindowText(s))},
+      {"FFN", fmt::format("{} ({})", SizeText(s, &LayerShape::ffn), FfnText(m.config.ffn))},
       {"output", m.config.tied_head ? "tied to the embedding" : "a matrix of its own"},
       {"positions", RopeText(m.config)},
       {"context", fmt::format("{}", m.config.context)},
       {"vocabulary", fmt::format("{}, {}", s.vocab, m.tokenizer ? m.tokenizer->kind() : "no tokenizer")},
       {"chat template", TemplatesText(m.tokenizer.get())},
-      {"KV cache", fmt::format("{} per token at 2 bytes a value",
-                               BytesText(int64_t{4} * s.layers * s.kv_heads * s.head_dim))}};
+      {"KV cache", fmt::format("{} per token at 2 bytes a value", BytesText(TokenBytes(s, DType::kBF16)))}};
   if (m.tokenizer && !m.tokenizer->note().empty()) lines.emplace_back("note", m.tokenizer->note());
   TellNote(m.tokenizer.get());
   if (o.json) {

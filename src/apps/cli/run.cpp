@@ -79,7 +79,7 @@ void Run(const RunOptions& o) {
   if (says)
     request.on_choice = [](const ChosenRun& chosen) { fmt::print(stderr, "{}", LinesBefore(chosen)); };
   std::optional<Watch> watch;
-  if (!o.quiet) watch.emplace("prefill", engine->model().config().shape.layers, request);
+  if (!o.quiet) watch.emplace("prefill", engine->model().config().shape.layer_count(), request);
   const auto clear = [&watch] {
     if (watch) watch->Clear();
   };

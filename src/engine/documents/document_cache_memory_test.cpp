@@ -24,8 +24,7 @@ constexpr int64_t kTokens = 400;
 PrefixFormat Format() {
   return {.fingerprint = {5, 22},
           .cache_type = DType::kBF16,
-          .layers = 4,
-          .key_width = 16,
+          .key_widths = std::vector<int64_t>(4, 16),
           .hidden = 24,
           .vocab = 1000};
 }

@@ -21,8 +21,7 @@ constexpr LayerPoint kAfterOne{1, true};
 PrefixFormat Format() {
   return {.fingerprint = {5, 22},
           .cache_type = DType::kBF16,
-          .layers = kLayers,
-          .key_width = 16,
+          .key_widths = std::vector<int64_t>(kLayers, 16),
           .hidden = 24,
           .vocab = 1000};
 }

@@ -20,8 +20,7 @@ inline constexpr LayerPoint kAfterOne{1, true};
 inline PrefixFormat Format(uint64_t model = 5) {
   return {.fingerprint = {model, 22},
           .cache_type = DType::kBF16,
-          .layers = kLayers,
-          .key_width = 16,
+          .key_widths = std::vector<int64_t>(kLayers, 16),
           .hidden = 24,
           .vocab = 1000};
 }

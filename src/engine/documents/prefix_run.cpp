@@ -9,7 +9,7 @@ PrefixRun::PrefixRun(DocumentCache* cache, const Request& request, const ModelSh
     : cache_(cache), request_(request), sequence_(pass.sequence) {
   if (cache == nullptr) return;
   const auto count = static_cast<int64_t>(request.tokens.size());
-  const PrefixRules rules = RulesOf(pass.policy, shape.layers, count);
+  const PrefixRules rules = RulesOf(pass.policy, shape.layer_count(), count);
   // A method that chooses before layer 0 reuses nothing but what is protected.
   if (rules.point == LayerPoint() && rules.dense == 0) return;
   sequence_.prefix =
@@ -17,14 +17,15 @@ PrefixRun::PrefixRun(DocumentCache* cache, const Request& request, const ModelSh
   const PrefixUse& found = sequence_.prefix;
   // Rows from a later point have no hidden states at the method's own.
   const bool is_later = found.state && found.state->point > rules.point;
-  const LayerPoint end{shape.layers, false};
+  const LayerPoint end{shape.layer_count(), false};
   const bool leaves_dense =
       rules.point < end && (is_later || rules.dense * DepthOf(end) > count * DepthOf(rules.point));
   const LayerPoint point = leaves_dense ? end : rules.point;
   const int64_t rows = leaves_dense ? rules.dense : count;
-  const int64_t bytes = PrefixBytes(shape, sequence_.layers.front().cache.dtype(), point, rows);
+  const int64_t bytes = PrefixBytes(shape, sequence_.cache_type(), point, rows);
   if (rows > 0 && cache->Wants(rows, bytes, point, found, request.documents_hint)) {
-    sequence_.capture = &capture_.emplace(point, shape.layers, leaves_dense ? rows : PrefixCapture::kAllRows);
+    sequence_.capture =
+        &capture_.emplace(point, shape.layer_count(), leaves_dense ? rows : PrefixCapture::kAllRows);
   }
 }
 

@@ -17,7 +17,8 @@ constexpr const char* kTitle =
 
 // The paper's F, which it keeps for models of 28 layers and more.
 int DenseLayers(const PaperModel& model, int layers) {
-  return model.shape.layers >= 28 ? layers : std::max(ScaledLayer(model.shape.layers, layers), 1);
+  return model.shape.layer_count() >= 28 ? layers
+                                         : std::max(ScaledLayer(model.shape.layer_count(), layers), 1);
 }
 
 std::string Spec(const PaperModel& model, double eta, int dense = 10, const char* more = "") {

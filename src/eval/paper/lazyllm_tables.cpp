@@ -134,7 +134,7 @@ PaperTable Figure8(const PaperModel& model) {
                    .drawing = PaperDrawing::kTokenUse};
   std::vector<int> begins = StageLayers(model.shape);  // the method's own: no key of it names others
   begins.insert(begins.begin(), 0);
-  begins.push_back(model.shape.layers);
+  begins.push_back(model.shape.layer_count());
   for (size_t s = 0; s + 1 < begins.size(); ++s) {
     const std::string layers = fmt::format("layers {} to {}", begins[s], begins[s + 1] - 1);
     for (const PaperMeasure measure : {PaperMeasure::kPrefilled, PaperMeasure::kComputed}) {

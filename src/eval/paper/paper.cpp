@@ -120,8 +120,9 @@ std::vector<PaperGroup> LongBenchColumns(const std::string& run) {
 std::vector<int> SweepLayers(const PaperModel& model) {
   std::vector<int> layers;
   for (const int layer : {5, 10, 15, 20, 25, 30}) {
-    const int scaled = std::max(ScaledLayer(model.shape.layers, layer), 1);
-    if (scaled < model.shape.layers && (layers.empty() || scaled != layers.back())) layers.push_back(scaled);
+    const int scaled = std::max(ScaledLayer(model.shape.layer_count(), layer), 1);
+    if (scaled < model.shape.layer_count() && (layers.empty() || scaled != layers.back()))
+      layers.push_back(scaled);
   }
   return layers;
 }

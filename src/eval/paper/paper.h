@@ -36,7 +36,7 @@ inline constexpr double kNotGiven = std::numeric_limits<double>::quiet_NaN();
 
 // What the settings of a table depend on.
 struct PaperModel {
-  ModelShape shape = {.architecture = {}, .name = {}, .layers = 32};
+  ModelShape shape = {.architecture = {}, .name = {}, .layers = std::vector<LayerShape>(32)};
   std::string predictors = {};        // a file of SDTP's predictors for this model; empty: not given
   std::string compressor = {};        // the second model of prompt compression; empty: not given
   std::string classifier = {};        // the folder of LLMLingua-2's classifier; empty: not given

@@ -74,14 +74,13 @@ TEST(Paper, EveryGroupIsRun) {
 TEST(Paper, EverySettingIsAccepted) {
   size_t accepted = 0;
   for (const int layers : {10, 24, 28, 32}) {
-    const ModelShape shape{.architecture = "llama",
-                           .layers = layers,
-                           .hidden = 256,
-                           .ffn = 512,
-                           .heads = 8,
-                           .kv_heads = 4,
-                           .head_dim = 32,
-                           .vocab = 256};
+    const ModelShape shape{
+        .architecture = "llama",
+        .name = {},
+        .hidden = 256,
+        .vocab = 256,
+        .layers = std::vector<LayerShape>(static_cast<size_t>(layers),
+                                          {.heads = 8, .kv_heads = 4, .head_dim = 32, .ffn = 512})};
     // Methods open these when a prompt is there, so no file is needed. SDTP's predictors are read at once.
     const PaperModel model{.shape = shape,
                            .compressor = "a,b+c.gguf",
@@ -136,13 +135,14 @@ TEST(Paper, LazyLlmsStagesAreTheMethods) {
     for (size_t g = 0; g < figure.groups.size(); g += 2) labels.push_back(figure.groups[g].label);
     return labels;
   };
-  EXPECT_THAT(columns({.architecture = "llama", .name = "coppice-mini", .layers = 10}),
-              ElementsAre("layers 0 to 3, prefill", "layers 4 to 5, prefill", "layers 6 to 7, prefill",
-                          "layers 8 to 9, prefill"));
-  EXPECT_THAT(columns({.architecture = "llama", .name = "another", .layers = 10}),
+  EXPECT_THAT(
+      columns({.architecture = "llama", .name = "coppice-mini", .layers = std::vector<LayerShape>(10)}),
+      ElementsAre("layers 0 to 3, prefill", "layers 4 to 5, prefill", "layers 6 to 7, prefill",
+                  "layers 8 to 9, prefill"));
+  EXPECT_THAT(columns({.architecture = "llama", .name = "another", .layers = std::vector<LayerShape>(10)}),
               ElementsAre("layers 0 to 2, prefill", "layers 3 to 5, prefill", "layers 6 to 8, prefill",
                           "layers 9 to 9, prefill"));
-  EXPECT_THAT(columns({.architecture = "llama", .name = {}, .layers = 1}),
+  EXPECT_THAT(columns({.architecture = "llama", .name = {}, .layers = std::vector<LayerShape>(1)}),
               ElementsAre("layers 0 to 0, prefill"));
 }
 

@@ -266,7 +266,7 @@ ordered_json CalibrationJson(const TuneResult& result, const TuneOptions& option
            {{"name", config.shape.name},
             {"file", std::filesystem::path(run.model).filename().string()},
             {"architecture", config.shape.architecture},
-            {"layers", config.shape.layers},
+            {"layers", config.shape.layer_count()},
             {"fingerprint", WeightsFingerprintOf(engine.store(), config)}}},
           {"entries", std::move(entries)}};
 }

@@ -135,7 +135,7 @@ class ProxyWriter {
       : config_(config), options_(options), rank_(sizes.rank) {
     const ModelShape& s = config.shape;
     biases_ = config.all_biases;
-    metadata_ = {{"layers", fmt::format("{}", s.layers)},
+    metadata_ = {{"layers", fmt::format("{}", s.layer_count())},
                  {"first_layer", "0"},
                  {"channels", fmt::format("{}", sizes.channels)},
                  {"rank", fmt::format("{}", sizes.rank)},
@@ -217,8 +217,8 @@ FfnProxyResult Sizes(const ModelShape& s, const FfnProxyOptions& options) {
   const SptsProxySize preset = SptsProxySizeFor(s);
   FfnProxyResult sizes;
   sizes.channels = options.channels > 0 ? options.channels : preset.channels;
-  if (sizes.channels > s.ffn)
-    throw Error("a proxy of {} channels: the model's FFNs have {}", sizes.channels, s.ffn);
+  if (sizes.channels > s.NarrowestFfn())
+    throw Error("a proxy of {} channels: the model's FFNs have {}", sizes.channels, s.NarrowestFfn());
   const int64_t most = std::min(s.hidden, sizes.channels);
   sizes.rank = options.rank > 0 ? options.rank : std::min(preset.rank, most);
   if (sizes.rank > most) {
@@ -231,7 +231,7 @@ FfnProxyResult Sizes(const ModelShape& s, const FfnProxyOptions& options) {
 // Model layers whose every weight the host can read.
 void CheckModel(const Engine& engine) {
   const ModelShape& s = engine.model().config().shape;
-  if (s.layers < 2)
+  if (s.layer_count() < 2)
     throw Error("the model has one layer, of which a prefill computes a single row: no FFN needs a proxy");
   if (s.post_norms)
     throw Error(

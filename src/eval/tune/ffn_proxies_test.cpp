@@ -147,14 +147,14 @@ TEST(FfnProxies, PredictWhereRandomOnesDoNot) {
   EXPECT_EQ(made.rank, 64);
   EXPECT_EQ(made.calibrated, 800);
   EXPECT_EQ(made.held_out, 200);
-  ASSERT_EQ(std::ssize(made.layers), shape.layers);
+  ASSERT_EQ(std::ssize(made.layers), shape.layer_count());
 
   const SptsTestFile noise(shape, made.channels, made.rank);
   const SptsFile random(folder.Write("r.safetensors", noise.Bytes()), shape);
   const SptsFile file(path, shape);
   const FfnSample sample = SampleFfnInputs(*engine, tokens, 800, {}, nullptr);
   double sum = 0, random_sum = 0, count = 0;
-  for (int l = 0; l < shape.layers; l += 3) {  // the oracle is slow
+  for (int l = 0; l < shape.layer_count(); l += 3) {  // the oracle is slow
     const TensorView held_out = sample.HeldOut(static_cast<size_t>(l));
     const std::vector<float> norms = Oracle(*engine, static_cast<size_t>(l)).Norms(held_out);
     const FfnProxyAgreement& layer = made.layers[static_cast<size_t>(l)];
@@ -182,12 +182,12 @@ TEST(FfnProxies, WithoutCompressionTheProxyIsTheFfn) {
     for (int32_t& token : tokens) token = static_cast<int32_t>(token % shape.vocab);
     const TempFolder folder;
     const std::string path = folder.Path("p.safetensors");
-    const FfnProxyResult made =
-        MakeFfnProxies(*engine, tokens, path,
-                       {.channels = shape.ffn, .rank = shape.hidden, .tokens = 200, .type = DType::kF32});
+    const FfnProxyResult made = MakeFfnProxies(
+        *engine, tokens, path,
+        {.channels = shape.layer(0).ffn, .rank = shape.hidden, .tokens = 200, .type = DType::kF32});
     const SptsFile file(path, shape);
     const FfnSample sample = SampleFfnInputs(*engine, tokens, 200, {}, nullptr);
-    for (int l = 0; l < shape.layers; ++l) {
+    for (int l = 0; l < shape.layer_count(); ++l) {
       const auto layer = static_cast<size_t>(l);
       EXPECT_GT(made.layers[layer].rho, 0.999);
       const std::vector<float> norms = Oracle(*engine, layer).Norms(sample.HeldOut(layer));
@@ -214,7 +214,7 @@ TEST(FfnProxies, TheRestOfABiasIsALength) {
     for (const float value : row.Row<float>(0)) sum += double{value} * value;
     return sum;
   };
-  for (int l = 0; l < shape.layers; ++l) {
+  for (int l = 0; l < shape.layer_count(); ++l) {
     const auto find = [&](const char* part) {
       const std::string name = fmt::format("spts.{}.{}", l, part);
       const auto found = std::ranges::find(parsed.tensors, name, &StoredTensor::name);
@@ -288,7 +288,7 @@ TEST(FfnSample, RowsAreTheLayersInputs) {
   // Twice as many tokens as 300 + 75 are two pieces of 400.
   const FfnSample sample = SampleFfnInputs(*engine, tokens, 300, {}, nullptr);
   EXPECT_EQ(sample.calibrated, 300);
-  ASSERT_EQ(std::ssize(sample.layers), engine->model().config().shape.layers);
+  ASSERT_EQ(std::ssize(sample.layers), engine->model().config().shape.layer_count());
   ASSERT_EQ(sample.layers[0].rows(), 300 + 2 * 37);
   // The second piece: the text's last tokens behind its first one. Its rows are those of a run of its own.
   std::vector<int32_t> piece(tokens.end() - 400, tokens.end());

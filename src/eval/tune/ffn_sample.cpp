@@ -47,7 +47,7 @@ class FfnSampler final : public TokenPolicy {
       : plan_(plan), sample_(sample), progress_(progress) {
     sample.calibrated = plan.pieces * std::ssize(plan.calibration);
     const int64_t rows = sample.calibrated + plan.pieces * std::ssize(plan.held_out);
-    for (int l = 0; l < shape.layers; ++l) sample.layers.emplace_back(DType::kF32, rows, shape.hidden);
+    for (int l = 0; l < shape.layer_count(); ++l) sample.layers.emplace_back(DType::kF32, rows, shape.hidden);
   }
   void NextPiece() { ++at_; }
 

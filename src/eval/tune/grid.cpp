@@ -17,7 +17,8 @@ namespace coppice {
 namespace {
 
 int LayerAt(const ModelShape& shape, double depth) {
-  return std::clamp(static_cast<int>(std::lround(depth * shape.layers)), 1, std::max(shape.layers - 1, 1));
+  return std::clamp(static_cast<int>(std::lround(depth * shape.layer_count())), 1,
+                    std::max(shape.layer_count() - 1, 1));
 }
 
 std::vector<std::string> SplitList(const std::string& value) {

@@ -20,12 +20,8 @@ using testing::Not;
 
 ModelShape ShapeOf(int layers) {
   ModelShape shape;
-  shape.layers = layers;
   shape.hidden = 2048;
-  shape.ffn = 8192;
-  shape.heads = 32;
-  shape.kv_heads = 8;
-  shape.head_dim = 64;
+  shape.layers.assign(static_cast<size_t>(layers), {.heads = 32, .kv_heads = 8, .head_dim = 64, .ffn = 8192});
   shape.vocab = 1000;
   return shape;
 }

@@ -190,20 +190,21 @@ std::vector<HeadCandidate> CandidatesOf(const AttentionInput& head, int64_t budg
 HeadSearchResult SearchHeadPatterns(const Engine& engine, std::span<const int32_t> tokens,
                                     const HeadSearchOptions& options) {
   const ModelShape& shape = engine.model().config().shape;
-  if (shape.layers < 2)
+  if (shape.layer_count() < 2)
     throw Error("the model has one layer, of which a prefill computes a single row: no head needs a pattern");
   if (tokens.empty()) throw Error("the reference prompt has no tokens");
   const auto most = static_cast<size_t>(engine.context());
   std::vector<int32_t> prompt(tokens.begin(), tokens.end());
   if (prompt.size() > most)
     prompt.erase(prompt.begin() + 1, prompt.begin() + 1 + static_cast<std::ptrdiff_t>(prompt.size() - most));
-  HeadSearch search(options, shape.layers - 1);
+  HeadSearch search(options, shape.layer_count() - 1);
   HeadSearchResult& result = search.result;
   result.patterns.tokens = std::ssize(prompt);
   result.patterns.budget = options.budget;
   WatchPrefill(engine, prompt, search, options.cancelled);
   result.patterns.heads.push_back(result.patterns.heads.back());
-  const double heads = (shape.layers - 1.0) * shape.heads;
+  double heads = 0;  // of all layers but the last
+  for (int l = 0; l + 1 < shape.layer_count(); ++l) heads += shape.layer(l).heads;
   result.error /= heads;
   result.density /= heads;
   for (double& error : result.error_of) error /= heads;

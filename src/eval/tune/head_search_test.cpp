@@ -134,9 +134,9 @@ TEST(HeadSearch, GivesEveryHeadOfAModelAPatternThatTheMethodReads) {
                                            }});
   EXPECT_EQ(last, 1);
   EXPECT_EQ(found.patterns.tokens, 600);
-  ASSERT_EQ(static_cast<int>(found.patterns.heads.size()), shape.layers);
+  ASSERT_EQ(static_cast<int>(found.patterns.heads.size()), shape.layer_count());
   for (const std::vector<HeadPattern>& layer : found.patterns.heads)
-    EXPECT_EQ(static_cast<int>(layer.size()), shape.heads);
+    EXPECT_EQ(static_cast<int>(layer.size()), shape.layer(0).heads);
   for (const double error : found.error_of) EXPECT_LE(found.error, error);
   EXPECT_EQ(found.patterns.heads.back(), found.patterns.heads[found.patterns.heads.size() - 2]);
   EXPECT_EQ(ParseHeadPatterns(TextOf(found.patterns), "x.json", shape).heads, found.patterns.heads);

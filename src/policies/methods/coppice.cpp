@@ -191,7 +191,7 @@ Keys CoppiceKeys(CoppiceSettings& s, const ModelShape& shape) {
       {"widen", &s.widen, 0, 4096, "a token keeps this many neighbours on either side"},
       {"ask", &s.ask, "question end", "score with the last queries of the question, or of the prompt"},
       {"skip_sink", &s.skip_sink, 0, 4096, "leave keys below this position out of the softmax that scores"},
-      {"sum", &s.sum, 1, std::max(shape.layers, 1),
+      {"sum", &s.sum, 1, std::max(shape.layer_count(), 1),
        "number of layers before the choice whose scores are summed (prefill)", "",
        "1 to L, one or one per layer"},
       {"whole", &s.whole, "none sentence", "sentence: a token takes the best score of its sentence"},

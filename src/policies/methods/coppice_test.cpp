@@ -205,7 +205,7 @@ TEST(CoppiceMethod, Settings) {
 // The second of the layers' defaults is for fixed shares.
 TEST(CoppiceMethod, FixedSharesKeepTheirLayers) {
   ModelShape shape = Llama8B();
-  shape.layers = 24;
+  shape.layers.resize(24);
   EXPECT_THAT(SettingsOf(CoppiceMethod(), "coppice", shape), HasSubstr("layers=7/12/19,"));
   EXPECT_THAT(SettingsOf(CoppiceMethod(), "coppice:keep=0.25/0.1/0.05", shape), HasSubstr("layers=6/12/19,"));
   EXPECT_THAT(SettingsOf(CoppiceMethod(), "coppice:keep=0.25/0.1/0.05,mass=0.9", shape),

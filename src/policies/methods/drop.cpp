@@ -43,7 +43,7 @@ struct DropSettings {
 
 Keys DropKeys(DropSettings& s, const ModelShape& shape) {
   // In a model of one layer the only value is 0: no stage.
-  const int last = std::max(shape.layers - 1, 0);
+  const int last = std::max(shape.layer_count() - 1, 0);
   s.layer = std::min(1, last);
   return {Keys("span", &s.span, 0, kManyTokens,
                "positions FROM/TO, without TO; evidence: where the answer lies, as coppice eval knows it",

@@ -62,7 +62,7 @@ namespace {
 Keys FastKvKeys(FastKvConfig& c, const ModelShape& shape) {
   c.layer = FastKvLayer(shape);
   return {
-      {"layer", &c.layer, 0, std::max(shape.layers - 2, 0),
+      {"layer", &c.layer, 0, std::max(shape.layer_count() - 2, 0),
        "tokens are dropped after this layer, by its attention", "15 L / 32", "0 to L - 2"},
       BudgetKey("keep", c.keep, "prompt tokens that later layers compute"),
       BudgetKey("cache", c.cache, "prompt tokens to keep in each layer's cache"),
@@ -84,7 +84,8 @@ MethodInstance MakeFastKv(const MethodSpec& spec, const MethodContext& context) 
     throw PruneError("fastkv: kernel={} must be odd, as many rows on either side", c.kernel);
   }
   const int64_t tokens = context.tokens;
-  const bool drops = std::max<int64_t>(c.keep.Of(tokens), c.window) < tokens && context.shape.layers > 1;
+  const bool drops =
+      std::max<int64_t>(c.keep.Of(tokens), c.window) < tokens && context.shape.layer_count() > 1;
   const bool evicts = std::max<int64_t>(c.cache.Of(tokens), 1) < tokens;
   const std::string fits =
       drops || evicts ? "" : fmt::format("{} prompt tokens fit what it always keeps", tokens);

@@ -72,7 +72,7 @@ Keys FtpKeys(FtpConfig& c, const ModelShape& shape) {
   return {
       {"eta", &c.eta, kAboveZero, 1, "share of the middle's attention mass that runs the FFN; 1 is dense",
        "by model: 0.90 to 0.95"},
-      {"dense", &c.dense, 0, shape.layers, "layers below this one stay dense",
+      {"dense", &c.dense, 0, shape.layer_count(), "layers below this one stay dense",
        "10 where L >= 28, else round(10 L / 32)", "0 to L"},
       {"first", &c.first, 0, kManyTokens, "positions below this always run the FFN"},
       {"last", &c.num_queries, 1, 4096, "this many last tokens always run the FFN"},

@@ -75,7 +75,7 @@ namespace {
 Keys GemFilterKeys(GemFilterConfig& c, const ModelShape& shape) {
   c.layer = GemFilterLayer(shape);
   return {
-      {"layer", &c.layer, 0, std::max(shape.layers - 1, 0),
+      {"layer", &c.layer, 0, std::max(shape.layer_count() - 1, 0),
        "the filter layer: its attention chooses, and the first pass ends there", "13 L / 32", "0 to L - 1"},
       BudgetKey("keep", c.keep, "prompt tokens that enter the model"),
       Keys("kernel", &c.kernel, 1, 4095, "number of neighbouring tokens whose scores are averaged", "",
@@ -89,8 +89,8 @@ Keys GemFilterKeys(GemFilterConfig& c, const ModelShape& shape) {
 
 // Why two passes would not be less work than one, or "".
 std::string WorkReason(const MethodContext& context, const GemFilterConfig& c, int64_t entering) {
-  const int64_t dense = context.tokens * context.shape.layers;
-  if (c.minimum == 0 || context.tokens * c.layer + entering * context.shape.layers < dense) return "";
+  const int64_t dense = context.tokens * context.shape.layer_count();
+  if (c.minimum == 0 || context.tokens * c.layer + entering * context.shape.layer_count() < dense) return "";
   return fmt::format("{} layers of {} prompt tokens and a pass of {} are no less work than the dense prefill",
                      c.layer, context.tokens, entering);
 }

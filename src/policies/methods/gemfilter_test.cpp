@@ -8,6 +8,7 @@
 
 #include "policies/pattern_test_support.h"
 #include "policies/registry.h"
+#include "shape_edit.h"
 
 namespace coppice {
 namespace {
@@ -96,7 +97,7 @@ TEST(GemFilter, Registry) {
   EXPECT_THAT(make("gemfilter", 1724).reason, HasSubstr("no less work than the dense prefill"));
   EXPECT_EQ(make("gemfilter", 1725).reason, "");
   EXPECT_EQ(make("gemfilter:min=0", 1724).reason, "");
-  shape.window = 4096;
+  SetInAll(shape, &LayerShape::window, 4096);
   EXPECT_THAT(make("gemfilter", 5000).reason, HasSubstr("sliding window of 4096"));
   EXPECT_EQ(GemFilterMethod().traits, kSelectsInput);
 }

@@ -112,11 +112,12 @@ HeadPatterns ParseHeadPatterns(std::string_view text, const std::string& source,
   patterns.tokens = Whole(At(file, "tokens", source), source, "tokens", 1);
   patterns.budget = Whole(At(file, "budget", source), source, "budget", 1);
   const json& layers = At(file, "heads", source);
-  if (!layers.is_array() || layers.size() != static_cast<size_t>(shape.layers))
-    throw Error("[minference] {}: heads is no list of the model's {} layers", source, shape.layers);
+  if (!layers.is_array() || layers.size() != static_cast<size_t>(shape.layer_count()))
+    throw Error("[minference] {}: heads is no list of the model's {} layers", source, shape.layer_count());
   for (size_t l = 0; l < layers.size(); ++l) {
-    if (!layers[l].is_array() || layers[l].size() != static_cast<size_t>(shape.heads))
-      throw Error("[minference] {}: heads[{}] is no list of the model's {} heads", source, l, shape.heads);
+    const int heads = shape.layers[l].heads;
+    if (!layers[l].is_array() || layers[l].size() != static_cast<size_t>(heads))
+      throw Error("[minference] {}: heads[{}] is no list of the model's {} heads", source, l, heads);
     std::vector<HeadPattern>& layer = patterns.heads.emplace_back();
     for (size_t h = 0; h < layers[l].size(); ++h)
       layer.push_back(ParseHead(layers[l][h], source, fmt::format("heads[{}][{}]", l, h)));

@@ -15,9 +15,7 @@ using testing::HasSubstr;
 
 ModelShape TwoByTwo() {
   ModelShape shape = Llama8B();
-  shape.layers = 2;
-  shape.heads = 2;
-  shape.kv_heads = 1;
+  shape.layers.assign(2, {.heads = 2, .kv_heads = 1, .head_dim = 128, .ffn = 14336});
   return shape;
 }
 

@@ -7,6 +7,7 @@
 
 #include "policies/method_test_support.h"
 #include "policy_scene.h"
+#include "shape_edit.h"
 #include "special_floats.h"
 
 namespace coppice {
@@ -237,11 +238,8 @@ TEST(LazyLlmPolicy, WithoutRevivalItActsInPrefillAlone) {
 ModelShape Qwen05B() {
   ModelShape s = Llama8B();
   s.architecture = "qwen2";
-  s.layers = 24;
   s.hidden = 896;
-  s.heads = 14;
-  s.kv_heads = 2;
-  s.head_dim = 64;
+  s.layers.assign(24, {.heads = 14, .kv_heads = 2, .head_dim = 64});
   return s;
 }
 
@@ -277,16 +275,16 @@ TEST(LazyLlmMethod, StandsAside) {
             "2047 prompt tokens are below its break-even of 2048");
   EXPECT_NE(MakeMethod(method, "lazyllm", Llama8B(), 2048).policy, nullptr);
   ModelShape windowed = Llama8B();
-  windowed.window = 4096;
+  SetInAll(windowed, &LayerShape::window, 4096);
   EXPECT_THAT(MakeMethod(method, "lazyllm", windowed, 4097).reason, HasSubstr("sliding window of 4096"));
   EXPECT_EQ(MakeMethod(method, "lazyllm", windowed, 4096).reason, "");
   ModelShape one = Llama8B();
-  one.layers = 1;
+  one.layers.resize(1);
   EXPECT_EQ(MakeMethod(method, "lazyllm:min=0", one).reason, "1 layers leave no stage to prune at");
   EXPECT_THAT(SettingsOf(method, "lazyllm", one), HasSubstr("layers=none,keep=0.5,"));
   // So few kv heads that a parked state never pays.
   ModelShape narrow = Qwen05B();
-  narrow.layers = 4;
+  narrow.layers.resize(4);
   EXPECT_EQ(MakeMethod(method, "lazyllm:min=0,keep=.5/.4", narrow).policy, nullptr);
   EXPECT_THAT(SettingsOf(method, "lazyllm:keep=.5/.4", narrow), HasSubstr("layers=none,keep=0.5,"));
 }

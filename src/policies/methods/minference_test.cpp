@@ -7,6 +7,7 @@
 #include <set>
 
 #include "policies/pattern_test_support.h"
+#include "shape_edit.h"
 
 namespace coppice {
 namespace {
@@ -238,7 +239,7 @@ TEST(MInferenceMethod, StandsAside) {
   EXPECT_THAT(MakeMethod(method, "minference:min=0,pattern=block_sparse", Llama8B(), 6400).reason,
               HasSubstr("covers"));
   ModelShape windowed = Llama8B();
-  windowed.window = 4096;
+  SetInAll(windowed, &LayerShape::window, 4096);
   const MethodInstance aside = MakeMethod(method, "minference", windowed, 32768);
   EXPECT_THAT(aside.reason, HasSubstr("sliding window of 4096"));
   EXPECT_EQ(aside.policy, nullptr);

@@ -68,7 +68,7 @@ namespace {
 
 Keys PyramidInferKeys(PyramidInferConfig& c, const ModelShape& shape) {
   const PyramidInferPreset preset = PyramidInferFor(shape);
-  c.layers = shape.layers;
+  c.layers = shape.layer_count();
   c.r = preset.r;
   c.interval = preset.interval;
   return {

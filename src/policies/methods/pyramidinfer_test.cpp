@@ -8,6 +8,7 @@
 
 #include "policies/method_test_support.h"
 #include "policy_scene.h"
+#include "shape_edit.h"
 #include "special_floats.h"
 
 namespace coppice {
@@ -126,7 +127,7 @@ TEST(PyramidInferMethod, SettingsAndReasons) {
       "pyramidinfer:r=0.9,recent=0.2,sink=4,interval=1,distance_weight=1.2,min_context=64,strategy=cosine,"
       "min=1024");
   ModelShape shape = Llama8B();
-  shape.layers = 40;
+  shape.layers.resize(40, shape.layer(0));
   shape.hidden = 5120;
   EXPECT_THAT(SettingsOf(method, "pyramidinfer", shape), HasSubstr("r=0.8,recent=0.2,sink=4,interval=2,"));
   EXPECT_THAT(SettingsOf(method, "pyramidinfer:strategy=linear,r=.7"), HasSubstr("strategy=linear"));
@@ -141,7 +142,7 @@ TEST(PyramidInferMethod, SettingsAndReasons) {
               HasSubstr("leaves 999 of 2000 prompt tokens, no more than min_context=999"));
   EXPECT_EQ(MakeMethod(method, "pyramidinfer:recent=0.5,min_context=998", Llama8B(), 2000).reason, "");
   ModelShape windowed = Llama8B();
-  windowed.window = 100;
+  SetInAll(windowed, &LayerShape::window, 100);
   EXPECT_THAT(MakeMethod(method, "pyramidinfer", windowed).reason, HasSubstr("sliding window"));
   for (const char* bad : {"r=0", "r=1.1", "recent=-1", "recent=2", "sink=-1", "interval=0",
                           "distance_weight=0", "min_context=-1", "strategy=square", "keep=1", "r=nan"}) {

@@ -132,7 +132,7 @@ namespace {
 Keys QuestKeys(QuestConfig& c, const ModelShape& shape) {
   return {{"budget", &c.budget, 1, kManyTokens, "keys that a query head reads; whole pages, at least three"},
           {"page", &c.page, 1, 4096, "positions per page"},
-          {"dense", &c.dense, 0, shape.layers, "layers below this one read every key", "", "0 to L"},
+          {"dense", &c.dense, 0, shape.layer_count(), "layers below this one read every key", "", "0 to L"},
           MinKey(c.minimum)};
 }
 
@@ -140,7 +140,7 @@ MethodInstance MakeQuest(const MethodSpec& spec, const MethodContext& context) {
   QuestConfig c;
   Keys keys = QuestKeys(c, context.shape);
   keys.Read(spec);
-  c.dense = std::min(c.dense, context.shape.layers);
+  c.dense = std::min(c.dense, context.shape.layer_count());
   std::string fits;
   if (c.budget >= context.tokens) {
     fits = fmt::format("{} prompt tokens fit its budget of {}", context.tokens, c.budget);

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "policies/retain_test_support.h"
+#include "shape_edit.h"
 #include "special_floats.h"
 
 namespace coppice {
@@ -288,7 +289,7 @@ TEST(QuestMethod, Settings) {
   EXPECT_EQ(MakeMethod(method, "quest", Llama8B(), 32768).settings,
             "quest:budget=1024,page=16,dense=2,min=1024");
   ModelShape one = Llama8B();
-  one.layers = 1;
+  one.layers.resize(1);
   EXPECT_EQ(MakeMethod(method, "quest", one, 32768).settings, "quest:budget=1024,page=16,dense=1,min=1024");
   for (const char* spec : {"quest", "quest:budget=1,page=1,dense=0,min=0", "quest:dense=32"}) {
     SettingsOf(method, spec);
@@ -306,7 +307,7 @@ TEST(QuestMethod, Settings) {
   EXPECT_EQ(MakeMethod(method, "quest", Llama8B(), 1024).reason, "1024 prompt tokens fit its budget of 1024");
   EXPECT_NE(MakeMethod(method, "quest", Llama8B(), 1025).policy, nullptr);
   ModelShape windowed = Llama8B();
-  windowed.window = 4096;
+  SetInAll(windowed, &LayerShape::window, 4096);
   EXPECT_THAT(MakeMethod(method, "quest", windowed, 5000).reason, HasSubstr("sliding window of 4096"));
   EXPECT_EQ(MakeMethod(method, "quest", windowed, 5000).policy, nullptr);
 }

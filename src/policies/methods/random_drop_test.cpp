@@ -5,6 +5,7 @@
 
 #include "policies/method_test_support.h"
 #include "policy_scene.h"
+#include "shape_edit.h"
 
 namespace coppice {
 namespace {
@@ -73,7 +74,7 @@ TEST(RandomDropMethod, Settings) {
   EXPECT_EQ(MakeMethod(method, "random", Llama8B(), 1023).reason,
             "1023 prompt tokens are below its break-even of 1024");
   ModelShape windowed = Llama8B();
-  windowed.window = 4096;
+  SetInAll(windowed, &LayerShape::window, 4096);
   EXPECT_EQ(MakeMethod(method, "random", windowed).reason, "");  // looks at no score
 }
 

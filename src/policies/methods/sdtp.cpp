@@ -82,7 +82,7 @@ Keys SdtpKeys(SdtpSettings& s, const ModelShape& shape) {
                  "format and training); none are published"),
       {"preset", &s.low, "file low",
        "the file's stages, or the five of SDTP-low, at the nearest layers of the file"},
-      {"stages", &s.stages, 1, shape.layers - 1,
+      {"stages", &s.stages, 1, shape.layer_count() - 1,
        "number of stages, evenly from layer L / 8 to the last, at the nearest layers of the file",
        "the file's", "1 to L - 1"},
       LayersKey(c.layers, shape, "tokens are dropped before these layers", "the file's",

@@ -99,7 +99,7 @@ class SdtpFileReader {
     while (true) {
       const size_t comma = rest.find(',');
       const auto layer =
-          static_cast<int>(reader_.Whole("layers", rest.substr(0, comma), 1, shape_.layers - 1));
+          static_cast<int>(reader_.Whole("layers", rest.substr(0, comma), 1, shape_.layer_count() - 1));
       if (!file_.layers_.empty() && layer <= file_.layers_.back()) {
         throw Error("[sdtp] {}: metadata layers: '{}' does not ascend", path_,
                     Printable(reader_.Field("layers")));
@@ -142,7 +142,7 @@ SdtpFile::SdtpFile(const std::string& path, const ModelShape& shape)
 std::shared_ptr<const SdtpFile> SdtpFile::OfNoFile(const ModelShape& shape) {
   const SdtpPaperSetting paper;
   SdtpFile file;
-  file.layers_ = SdtpLayers(shape, std::min(paper.stages, shape.layers - 1));
+  file.layers_ = SdtpLayers(shape, std::min(paper.stages, shape.layer_count() - 1));
   file.r_ = paper.r;
   file.first_ = paper.first;
   file.local_ = paper.local;

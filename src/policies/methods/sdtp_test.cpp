@@ -13,6 +13,7 @@
 #include "policies/method_test_support.h"
 #include "policies/methods/sdtp_test_file.h"
 #include "policy_scene.h"
+#include "shape_edit.h"
 
 namespace coppice {
 namespace {
@@ -356,7 +357,7 @@ TEST_F(Sdtp, SettingsNameEverything) {
                 HasSubstr(fmt::format("stages={},layers=4", stages)));
   }
   ModelShape windowed = SmallShape();
-  windowed.window = 1500;
+  SetInAll(windowed, &LayerShape::window, 1500);
   EXPECT_EQ(MakeMethod(method, "sdtp:file=" + path, windowed, 1500).reason, "");
   EXPECT_THAT(MakeMethod(method, "sdtp:file=" + path, windowed, 1501).reason,
               HasSubstr("sliding window of 1500"));
@@ -385,7 +386,7 @@ TEST_F(Sdtp, AFileIsReadOnceUntilItChanges) {
   std::filesystem::last_write_time(path, before);
   EXPECT_EQ(ErrorOf([&] { MakeMethod(method, spec, SmallShape()); }), "no error");
   ModelShape deeper = SmallShape();
-  ++deeper.layers;
+  deeper.layers.emplace_back();
   EXPECT_THAT(ErrorOf([&] { MakeMethod(method, spec, deeper); }), HasSubstr("metadata r: '1.1'"));
   std::filesystem::last_write_time(path, before + std::chrono::seconds(1));
   EXPECT_THAT(ErrorOf([&] { MakeMethod(method, spec, SmallShape()); }), HasSubstr("metadata r: '1.1'"));

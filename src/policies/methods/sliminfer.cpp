@@ -264,7 +264,7 @@ std::vector<int64_t> Budgets(std::vector<double> keep, size_t stages, int64_t to
 std::vector<int> MoveStages(std::vector<int> layers, int start, const ModelShape& shape) {
   const int shift = layers.empty() ? 0 : start - layers.front();
   for (int& layer : layers) layer += shift;
-  std::erase_if(layers, [&](int layer) { return layer >= shape.layers; });
+  std::erase_if(layers, [&](int layer) { return layer >= shape.layer_count(); });
   return layers;
 }
 
@@ -283,7 +283,7 @@ Keys SlimInferKeys(SlimInferSettings& s, const ModelShape& shape) {
       LayersKey(c.layers, shape, "blocks are dropped after the attention of these layers",
                 "round(L {10,20,30} / 32)")
           .NoValues("none"),
-      {"start", &s.start, 1, std::max(shape.layers - 1, 1),
+      {"start", &s.start, 1, std::max(shape.layer_count() - 1, 1),
        "moves the default layers so that they begin here", "the first of layers", "1 to L - 1"},
       {"keep", &s.keep, kAboveZero, kManyTokens,
        "tokens to keep at each; one share applies to the remaining tokens",

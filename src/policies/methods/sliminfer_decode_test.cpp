@@ -162,7 +162,7 @@ class PublishedStage {
 TEST(SlimInferPolicy, ExchangesBlocksAtThePublishedBudgets) {
   ModelShape qwen;
   qwen.architecture = "qwen2";
-  qwen.layers = 28;
+  qwen.layers.resize(28);
   qwen.hidden = 3584;
   for (const ModelShape& shape : {Llama8B(), qwen}) {
     for (const size_t s : {0u, 1u, 2u}) {

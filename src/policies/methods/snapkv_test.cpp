@@ -5,6 +5,7 @@
 
 #include "policies/compose.h"
 #include "policies/retain_test_support.h"
+#include "shape_edit.h"
 #include "special_floats.h"
 
 namespace coppice {
@@ -223,7 +224,7 @@ TEST(SnapKvMethod, StandsAsideWithAReason) {
   EXPECT_EQ(MakeMethod(method, "snapkv", Llama8B(), 1025).reason, "");
   EXPECT_NE(MakeMethod(method, "snapkv", Llama8B(), 1025).policy, nullptr);
   ModelShape windowed = Llama8B();
-  windowed.window = 4096;
+  SetInAll(windowed, &LayerShape::window, 4096);
   EXPECT_THAT(MakeMethod(method, "snapkv", windowed, 5000).reason, HasSubstr("sliding window of 4096"));
 }
 

@@ -144,7 +144,7 @@ Keys SptsKeys(SptsSettings& s, const ModelShape& shape) {
           "proxy", &s.proxy, "a safetensors file",
           "low-rank FFNs of this model, made by coppice tune: they predict how much its FFN changes a "
           "token; none: the attention alone chooses"),
-      {"begin", &c.begin, 0, std::max(shape.layers - 1, 0), "layers below this one are dense",
+      {"begin", &c.begin, 0, std::max(shape.layer_count() - 1, 0), "layers below this one are dense",
        "by model: 10 L / 32", "0 to L - 1"},
       LayersKey(c.ends, shape, "a stage ends with each of these layers", "by model: (13, 18, 23, 28) L / 32",
                 "1 to L - 1"),

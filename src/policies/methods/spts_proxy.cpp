@@ -137,11 +137,12 @@ class SptsFileReader {
 
   void Read() {
     const int64_t layers = reader_.Whole("layers", 1, limits::kMaxLayers);
-    if (layers != shape_.layers) {
-      throw Error("[spts] {}: metadata layers: {}, but the model has {}", path_, layers, shape_.layers);
+    if (layers != shape_.layer_count()) {
+      throw Error("[spts] {}: metadata layers: {}, but the model has {}", path_, layers,
+                  shape_.layer_count());
     }
-    file_.first_layer_ = static_cast<int>(reader_.Whole("first_layer", 0, shape_.layers - 1));
-    file_.channels_ = reader_.Whole("channels", 1, shape_.ffn);
+    file_.first_layer_ = static_cast<int>(reader_.Whole("first_layer", 0, shape_.layer_count() - 1));
+    file_.channels_ = reader_.Whole("channels", 1, shape_.NarrowestFfn());
     file_.rank_ = reader_.Whole("rank", 1, std::min(shape_.hidden, file_.channels_));
     layer_norm_ = reader_.Choice("norm", {"rms", "layer"}) == 1;
     eps_ = static_cast<float>(reader_.Number("eps", 1e-20, 1));
@@ -151,8 +152,8 @@ class SptsFileReader {
     }
     biases_ = reader_.Choice("biases", {"none", "all"}) == 1;
     reader_.Field("base_model");
-    for (int l = file_.first_layer_; l < shape_.layers; ++l) file_.proxies_.push_back(ReadProxy(l));
-    reader_.RefuseOthers(fmt::format("the layers {} to {}", file_.first_layer_, shape_.layers - 1));
+    for (int l = file_.first_layer_; l < shape_.layer_count(); ++l) file_.proxies_.push_back(ReadProxy(l));
+    reader_.RefuseOthers(fmt::format("the layers {} to {}", file_.first_layer_, shape_.layer_count() - 1));
   }
 
  private:
@@ -198,7 +199,7 @@ SptsFile::SptsFile(const std::string& path, const ModelShape& shape)
 
 std::shared_ptr<const SptsFile> SptsFile::OfNoFile(const ModelShape& shape) {
   SptsFile file;
-  for (int l = 0; l < shape.layers; ++l)
+  for (int l = 0; l < shape.layer_count(); ++l)
     file.proxies_.push_back(SptsProxy::OfSeed(static_cast<uint64_t>(l) + 1));
   return std::make_shared<const SptsFile>(std::move(file));
 }

@@ -24,9 +24,8 @@ constexpr int64_t kRank = 6;
 
 ModelShape SmallGated(bool gated = true) {
   ModelShape s = Llama8B();
-  s.layers = 3;
   s.hidden = kProxyHidden;
-  s.ffn = 48;
+  s.layers.assign(3, {.ffn = 48});
   s.gated_ffn = gated;
   return s;
 }
@@ -311,9 +310,11 @@ TEST_F(SptsProxies, AFileIsReadOnceUntilItChanges) {
   ASSERT_EQ(Write(file), path);
   std::filesystem::last_write_time(path, before);
   EXPECT_EQ(OpenSptsFile(path, SmallGated()), first);
-  for (int64_t ModelShape::*size : {&ModelShape::ffn, &ModelShape::hidden}) {  // of another model
-    ModelShape other = SmallGated();
-    other.*size = 9;
+  ModelShape wider = SmallGated();
+  ModelShape narrower = SmallGated();
+  wider.hidden = 9;
+  narrower.layers[1].ffn = 9;
+  for (const ModelShape& other : {wider, narrower}) {
     EXPECT_THAT(ErrorOf([&] { OpenSptsFile(path, other); }), HasSubstr(path));
   }
   EXPECT_THAT(ErrorOf([&] { OpenSptsFile(path, SmallGated(false)); }), HasSubstr("has no gate"));

@@ -5,6 +5,7 @@
 
 #include "policies/method_test_support.h"
 #include "policy_scene.h"
+#include "shape_edit.h"
 
 namespace coppice {
 namespace {
@@ -79,7 +80,7 @@ TEST(SptsMethod, SettingsAndReasons) {
             "1000,min=1024");
   ModelShape qwen = Llama8B();
   qwen.architecture = "qwen2";
-  qwen.layers = 28;
+  qwen.layers.resize(28);
   qwen.hidden = 3584;
   EXPECT_EQ(SettingsOf(method, "spts", qwen),
             "spts:proxy=none,begin=9,layers=12/16/20/24,keep=13000/10000/7000/4000,drop=2000/2000/2000/"
@@ -92,7 +93,7 @@ TEST(SptsMethod, SettingsAndReasons) {
   EXPECT_THAT(MakeMethod(method, "spts:keep=100", Llama8B(), 1023).reason,
               HasSubstr("below its break-even of 1024"));
   ModelShape windowed = Llama8B();
-  windowed.window = 4096;
+  SetInAll(windowed, &LayerShape::window, 4096);
   EXPECT_THAT(MakeMethod(method, "spts", windowed).reason, HasSubstr("sliding window of 4096"));
   for (const char* bad : {"begin=-1", "begin=32", "layers=0", "layers=32", "layers=5/4", "begin=14", "keep=0",
                           "keep=1/2", "drop=-1", "drop=1/2"}) {

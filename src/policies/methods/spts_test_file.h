@@ -10,7 +10,7 @@ struct SptsTestFile : SideTestFile {
   // Proxies of the layers from `first` on. A file of LayerNorm has biases, too, as BLOOM has.
   SptsTestFile(const ModelShape& shape, int64_t channels, int64_t rank, int first = 0,
                bool layer_norm = false) {
-    metadata = {{"layers", fmt::format("{}", shape.layers)},
+    metadata = {{"layers", fmt::format("{}", shape.layer_count())},
                 {"first_layer", fmt::format("{}", first)},
                 {"channels", fmt::format("{}", channels)},
                 {"rank", fmt::format("{}", rank)},
@@ -20,7 +20,7 @@ struct SptsTestFile : SideTestFile {
                 {"biases", layer_norm ? "all" : "none"},
                 {"base_model", "a test"}};
     const int64_t d = shape.hidden;
-    for (int l = first; l < shape.layers; ++l) {
+    for (int l = first; l < shape.layer_count(); ++l) {
       const auto add = [&](const char* part, std::vector<int64_t> of) {
         int64_t count = 1;
         for (const int64_t n : of) count *= n;

@@ -46,7 +46,7 @@ namespace {
 Keys StaticKeys(StaticPruningConfig& c, const ModelShape& shape) {
   c.layer = StaticLayer(shape);
   // In a model of one layer the only value is 0: no stage.
-  const int last = std::max(shape.layers - 1, 0);
+  const int last = std::max(shape.layer_count() - 1, 0);
   return {{"layer", &c.layer, std::min(1, last), last,
            "tokens are dropped before this layer, by the attention of those below", "4, or L / 2 where L < 8",
            "1 to L - 1"},

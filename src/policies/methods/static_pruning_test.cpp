@@ -5,6 +5,7 @@
 
 #include "policies/method_test_support.h"
 #include "policy_scene.h"
+#include "shape_edit.h"
 #include "special_floats.h"
 
 namespace coppice {
@@ -72,10 +73,10 @@ TEST(StaticPruningMethod, SettingsAndReasons) {
   EXPECT_EQ(SettingsOf(method, "static:layer=31,keep=.1,min=0"), "static:layer=31,keep=0.1,min=0");
   EXPECT_THAT(MakeMethod(method, "static", Llama8B(), 1023).reason, HasSubstr("break-even of 1024"));
   ModelShape shape = Llama8B();
-  shape.window = 100;
+  SetInAll(shape, &LayerShape::window, 100);
   EXPECT_THAT(MakeMethod(method, "static", shape).reason, HasSubstr("sliding window"));
-  shape.window = 0;
-  shape.layers = 1;
+  SetInAll(shape, &LayerShape::window, 0);
+  shape.layers.resize(1);
   EXPECT_EQ(MakeMethod(method, "static", shape).reason, "1 layers leave no stage to prune at");
   EXPECT_EQ(SettingsOf(method, "static", shape), "static:layer=0,keep=0.5,min=1024");
   for (const char* bad : {"static:layer=0", "static:layer=32", "static:keep=0", "static:keep=2",

@@ -5,6 +5,7 @@
 
 #include "policies/compose.h"
 #include "policies/retain_test_support.h"
+#include "shape_edit.h"
 
 namespace coppice {
 namespace {
@@ -173,7 +174,7 @@ TEST(StreamingLlmMethod, Settings) {
   // The prompt fits, what comes after it does not.
   EXPECT_NE(MakeMethod(method, "streamingllm", Llama8B(), 1024).policy, nullptr);
   ModelShape windowed = Llama8B();
-  windowed.window = 512;
+  SetInAll(windowed, &LayerShape::window, 512);
   EXPECT_NE(MakeMethod(method, "streamingllm", windowed, 4096).policy, nullptr);
 }
 

@@ -85,7 +85,7 @@ TEST(UniPrefillMethod, SettingsAndReasons) {
               HasSubstr("no more than it always keeps"));
   EXPECT_EQ(MakeMethod(method, "uniprefill:min=0", Llama8B(), 257).reason, "");
   ModelShape one = Llama8B();
-  one.layers = 1;
+  one.layers.resize(1);
   EXPECT_THAT(MakeMethod(method, "uniprefill", one).reason, HasSubstr("no stage"));
   for (const char* bad : {"p=0", "p=1.1", "p=nan", "block=0", "sink=-1", "last=0", "layers=0", "layers=32",
                           "layers=5/4", "keep=1"}) {
