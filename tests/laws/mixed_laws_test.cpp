@@ -188,7 +188,7 @@ TEST_P(MixedLaws, PrefixesComeBackFromFiles) {
 
 TEST_P(MixedLaws, ADryRunCountsWhatRuns) {
   const TinyModel model = MakeMixed(false);
-  for (const MethodEntry& entry : PrefixEntries()) {
+  for (const MethodEntry& entry : LawEntries()) {
     if (!entry.counts || !entry.planned) continue;
     SCOPED_TRACE(entry.name);
     prompt_ = RandomPrompt(entry.tokens, 50);

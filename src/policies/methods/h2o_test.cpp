@@ -7,6 +7,7 @@
 
 #include "policies/compose.h"
 #include "policies/retain_test_support.h"
+#include "shape_edit.h"
 #include "special_floats.h"
 
 namespace coppice {
@@ -253,7 +254,7 @@ TEST(H2oMethod, StandsAsideWithAReason) {
   const MethodInfo method = H2oMethod();
   const auto reason = [&](const char* spec, int64_t tokens, int32_t window = 0) {
     ModelShape shape = Llama8B();
-    shape.window = window;
+    SetInAll(shape, &LayerShape::window, window);
     const MethodInstance made = MakeMethod(method, spec, shape, tokens);
     EXPECT_EQ(made.policy == nullptr, !made.reason.empty());
     return made.reason;
