@@ -7,8 +7,8 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
 "$program" synth --shape llama-3.2-1b:bf16 -o "$folder/1b.gguf"
-# The random model's vocabulary is of bytes: as many letters as tokens, less the first space (three bytes) and BOS.
-head -c 32764 /dev/zero | tr '\0' 'a' >"$folder/prompt.txt"
+# The random model's vocabulary is of bytes: as many letters as tokens, less BOS.
+head -c 32767 /dev/zero | tr '\0' 'a' >"$folder/prompt.txt"
 ulimit -v $((8 * 1024 * 1024))
 answer=$("$program" run -m "$folder/1b.gguf" -f "$folder/prompt.txt" -n 2 --temp 0 --ignore-eos --json)
 echo "$answer"

@@ -65,14 +65,15 @@ void Engine::Prepare(Run& run, const DocumentCache* documents) {
 
 void Engine::CheckProcesses(const PruneChoice& choice) const {
   if (comm_ == nullptr) return;
-  if (const std::string why = SplitRefusal(*choice.policy, transformer_.config().shape.layer_count()); !why.empty())
+  if (const std::string why = SplitRefusal(*choice.policy, transformer_.config().shape.layer_count());
+      !why.empty())
     throw PruneError("{}: does not go with {} processes: {}", choice.spec, comm_->size(), why);
 }
 
 void Engine::PreferDense(Run& run, const DocumentCache& documents) {
   const Request& request = run.request;
-  const int64_t dense =
-      documents.DenseTokens(request.tokens, transformer_.config().shape.layer_count(), request.documents_owner);
+  const int64_t dense = documents.DenseTokens(request.tokens, transformer_.config().shape.layer_count(),
+                                              request.documents_owner);
   if (!IsMost(dense, std::ssize(request.tokens))) return;
   run.prune = MakePolicy("none", Context(run), {});
   run.prune.reason = fmt::format("the document's read is complete: {} tokens have dense states", dense);

@@ -1,6 +1,7 @@
 #include "formats/json.h"
 
 #include <cmath>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,30 +27,38 @@ std::string Cause(const char* what) {
   return text;
 }
 
-// Builds the document from the parser's events. The library's own builder accepts duplicate keys and has no
-// limit on depth.
-class Builder final : public nlohmann::json_sax<json> {
+// Builds the document from the parser's events: all of it, or of the object that it is the member `only`. The
+// library's own builder accepts duplicate keys and has no limit on depth; the one with a callback, which
+// could leave members out, looks at all elements of a list at the end of each object in it (3.11).
+template <typename Json>
+class Builder final : public nlohmann::json_sax<Json> {
+  using Sax = nlohmann::json_sax<Json>;
+
  public:
-  Builder(const std::string& source, size_t max_values) : source_(source), values_left_(max_values) {}
-  json Take() { return root_.Take(); }
+  Builder(const std::string& source, size_t max_values, std::string only = {})
+      : source_(source), values_left_(max_values), only_(std::move(only)) {}
+  Json Take() { return root_.Take(); }
 
   bool null() override { return Put(nullptr); }
   bool boolean(bool value) override { return Put(value); }
-  bool number_integer(number_integer_t value) override { return Put(value); }
-  bool number_unsigned(number_unsigned_t value) override { return Put(value); }
-  bool number_float(number_float_t value, const string_t& text) override {
+  bool number_integer(typename Sax::number_integer_t value) override { return Put(value); }
+  bool number_unsigned(typename Sax::number_unsigned_t value) override { return Put(value); }
+  bool number_float(typename Sax::number_float_t value, const std::string& text) override {
     if (!std::isfinite(value)) throw Error("[json] {}: number {} overflows", source_, text.substr(0, 40));
     return Put(value);
   }
-  bool string(string_t& value) override { return Put(std::move(value)); }
-  bool binary(binary_t&) override { return false; }  // text contains no binary values
+  bool string(std::string& value) override { return Put(std::move(value)); }
+  bool binary(typename Sax::binary_t&) override { return false; }  // text contains no binary values
 
-  bool start_object(size_t) override { return Open(json::object()); }
-  bool start_array(size_t) override { return Open(json::array()); }
+  bool start_object(size_t) override { return Open(Json::object()); }
+  bool start_array(size_t) override { return Open(Json::array()); }
   bool end_object() override { return Close(); }
   bool end_array() override { return Close(); }
 
-  bool key(string_t& name) override {
+  bool key(std::string& name) override {
+    if (skipped_ > 0) return true;
+    if (open_.size() == 1 && !only_.empty()) skips_ = name != only_;
+    if (skips_) return true;
     if (open_.back()->contains(name)) {
       throw Error("[json] {}: duplicate key {}", source_,
                   Cause(json(name).dump(-1, ' ', true, json::error_handler_t::replace).c_str()));
@@ -63,11 +72,15 @@ class Builder final : public nlohmann::json_sax<json> {
   }
 
  private:
-  bool Put(json value) {
-    Insert(std::move(value));
+  bool Put(Json value) {
+    if (!skips_) Insert(std::move(value));
     return true;
   }
-  bool Open(json empty) {
+  bool Open(Json empty) {
+    if (skips_) {
+      ++skipped_;
+      return true;
+    }
     if (open_.size() >= static_cast<size_t>(limits::kMaxJsonDepth)) {
       throw Error("[json] {}: nested more than {} deep", source_, limits::kMaxJsonDepth);
     }
@@ -75,11 +88,15 @@ class Builder final : public nlohmann::json_sax<json> {
     return true;
   }
   bool Close() {
-    open_.pop_back();
+    if (skipped_ > 0) {
+      --skipped_;
+    } else {
+      open_.pop_back();
+    }
     return true;
   }
   // The pointers in open_ stay valid: a container gets no further element until its last one is closed.
-  json* Insert(json value) {
+  Json* Insert(Json value) {
     size_t cost = value.is_structured() || value.is_string() ? 5 : 1;
     if (!open_.empty() && open_.back()->is_object()) cost += 6;
     if (values_left_ < cost) throw Error("[json] {}: holds too many values", source_);
@@ -88,20 +105,23 @@ class Builder final : public nlohmann::json_sax<json> {
       *root_ = std::move(value);
       return &*root_;
     }
-    json& parent = *open_.back();
+    Json& parent = *open_.back();
     if (parent.is_array()) {
       parent.push_back(std::move(value));
       return &parent.back();
     }
-    json& slot = parent[key_];
+    Json& slot = parent[key_];
     slot = std::move(value);
     return &slot;
   }
 
   const std::string& source_;
   size_t values_left_;
-  OwnedJson<json> root_;
-  std::vector<json*> open_;
+  std::string only_;    // empty: all members
+  bool skips_ = false;  // the value that follows is of another member
+  size_t skipped_ = 0;  // objects and lists that are open inside it
+  OwnedJson<Json> root_;
+  std::vector<Json*> open_;
   std::string key_;
 };
 
@@ -112,7 +132,7 @@ json ParseJson(std::string_view text, const std::string& source, size_t max_valu
   if (const size_t zero = text.find('\0'); zero != std::string_view::npos) {
     throw Error("[json] {}: zero byte at offset {}", source, zero);
   }
-  Builder builder(source, max_values);
+  Builder<json> builder(source, max_values);
   json::sax_parse(text.begin(), text.end(), &builder);
   return builder.Take();
 }
@@ -144,10 +164,9 @@ nlohmann::ordered_json OrderedMember(std::string_view text, const json& checked,
   using nlohmann::ordered_json;
   if (!checked.is_object() || !checked.contains(member)) return nullptr;
   CheckKeys(checked[member], source);
-  const auto keep = [&](int depth, ordered_json::parse_event_t event, const ordered_json& parsed) {
-    return event != ordered_json::parse_event_t::key || depth != 1 || parsed == member;
-  };
-  return ordered_json::parse(text, keep)[member];
+  Builder<ordered_json> builder(source, SIZE_MAX, member);  // `checked` is within its limit
+  ordered_json::sax_parse(text, &builder);
+  return builder.Take()[member];
 }
 
 json ReadJsonFile(const std::string& path) {

@@ -91,6 +91,19 @@ TEST(Json, CountsValues) {
   EXPECT_THROW(ParseJson("[\"\"]", "x", 9), Error);
 }
 
+TEST(Json, ReadsOneMemberInItsOrder) {
+  const std::string text =
+      R"({"x": {"b": [{"m": 1}], "a": [[], {"m": 2}]}, "m": [{"z": 1, "a": {"x": [], "m": "t"}}, [null, 7, 2.5]],)"
+      R"( "y": [{"m": 3}, "s", {}]})";
+  const nlohmann::json checked = ParseJson(text, "x");
+  const auto member = [&](const char* name) { return OrderedMember(text, checked, name, "x").dump(); };
+  EXPECT_EQ(member("m"), R"([{"z":1,"a":{"x":[],"m":"t"}},[null,7,2.5]])");
+  EXPECT_EQ(member("x"), R"({"b":[{"m":1}],"a":[[],{"m":2}]})");
+  EXPECT_EQ(member("y"), R"([{"m":3},"s",{}])");
+  EXPECT_EQ(member("z"), "null");
+  EXPECT_EQ(OrderedMember("[{\"m\": 1}]", ParseJson("[{\"m\": 1}]", "x"), "m", "x").dump(), "null");
+}
+
 // Those of models and tokenizers are read so. 20 MB of empty lists would take 320 MB.
 TEST(Json, FilesHaveALimitOnValues) {
   std::string text = "[[]";

@@ -189,11 +189,11 @@ class Growth(unittest.TestCase):
         self.assertIn(status, (200, 400, 404, 413), path)
         return growth.Cost(self.seconds() - before, 1024 * max(0, self.kilobytes("VmHWM") - held))
 
-    def hold(self, path, place, name, make):
+    def hold(self, path, place, name, make, size=SIZE):
         if WITHOUT and re.search(WITHOUT, f"{place}: {name}"):
             return
         try:
-            found = growth.fault(lambda body: self.cost(path, body), make, SIZE, LIMITS)
+            found = growth.fault(lambda body: self.cost(path, body), make, size, LIMITS)
         except AssertionError as error:
             found = str(error)
         if found:
@@ -253,6 +253,14 @@ class Growth(unittest.TestCase):
             for name, make in growth.SHAPES.items():
                 if LONG or (at + len(name)) % 2 == 0:
                     self.hold(path, place, name, lambda size: growth.dumps(body(make(size))))
+
+    def test_many_objects(self):
+        """In a member whose order is kept. Only half a megabyte shows what grows with the square of their number."""
+        def body(size):
+            return growth.dumps({"messages": [{"role": "user", "content": "x", "more": growth.SHAPES["many objects"](size)}]})
+
+        self.cost(CHAT, body(1 << 20))  # the memory that such a body takes is there again
+        self.hold(CHAT, "member of a message", "many objects", body, size=1 << 19)
 
     def test_heads(self):
         """Long paths, queries and headers, and many of them: answered or refused soon, whatever their size."""

@@ -8,6 +8,9 @@ Per query head, with kbar_j the mean of the keys of block j, for query block b:
 The last `last` query blocks, and those with one of the prompt's last 128 rows, read every block. A layer whose
 pattern has more than 0.95 of the causal pairs is dense, and so is the last layer, which computes one row.
 Decode is dense.
+
+The trace tells only a layer's share of the pairs. A sum within NEAR of its limit may fall on either side in other
+arithmetic, so `nearly[layer]` is the share of the pairs that such blocks are.
 """
 
 import numpy as np
@@ -15,6 +18,7 @@ import numpy as np
 from sequence import Method
 
 DENSE_ROWS, NEARLY_DENSE = 128, 0.95
+NEAR = 3e-3
 
 
 class FlashPrefill(Method):
@@ -36,12 +40,13 @@ class FlashPrefill(Method):
         for head in range(seq.model.heads):
             of_group = means[:, head // (seq.model.heads // seq.model.kv_heads)]
             scores = q[:, head].astype(np.float64) @ of_group.T * seq.model.head_dim ** -0.5
-            read = np.stack([self.read(scores, b, blocks) for b in range(blocks)])
+            read, near = (np.stack(masks) for masks in zip(*(self.read(scores, b, blocks) for b in range(blocks))))
+            seq.nearly[layer] += near[own[~everything]].sum() * self.block / (seq.model.heads * np.tri(count).sum())
             mask[head] = (read[own][:, own] | everything[:, None]) & np.tri(count, dtype=bool)
         return mask if mask.mean() / np.tri(count).mean() <= NEARLY_DENSE else None
 
     def read(self, scores, b, blocks):
-        """[blocks]: which key blocks query block b reads."""
+        """[blocks] twice: which key blocks query block b reads, and at which of them rounding decides."""
         rows = np.arange(b * self.block, min((b + 1) * self.block, len(scores)))
         sees = np.arange(scores.shape[1])[None, :] < (rows[:, None] + 1) // self.block
         of_block = np.where(sees, scores[rows], -np.inf)
@@ -50,4 +55,5 @@ class FlashPrefill(Method):
         if np.isfinite(best):
             sums[:scores.shape[1]] = np.exp(of_block - best).sum(axis=0)
         j = np.arange(blocks)
-        return (sums >= self.alpha * sums.max()) | (j < self.sink) | (j > b - self.window)
+        always, limit = (j < self.sink) | (j > b - self.window), self.alpha * sums.max()
+        return (sums >= limit) | always, (np.abs(sums - limit) <= NEAR * limit) & ~always & (limit > 0)

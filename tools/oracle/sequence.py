@@ -80,6 +80,7 @@ class Sequence:
         self.length, self.step = len(ids), -1
         self.kept, self.ffn, self.attended, self.revived = [], [], [], []
         self.density = []  # share of causal attention's pairs that each layer reads in prefill
+        self.nearly = [0.0] * model.layers  # share of the pairs that rounding could add or leave out
         entering = method.input(self, ids)
         entering = np.arange(len(ids)) if entering is None else entering
         if method.compact:
