@@ -51,6 +51,15 @@ void AddExtras(const ModelConfig& c, Fingerprinter& print) {
     print.Add(c.ropes[r].factor);
   }
   if (c.attention_scale != 0) print.Add(c.attention_scale);
+  if (c.logit_scale != 1) print.Add(c.logit_scale);
+  if (c.logit_scale != 1) print.Add(c.embedding_scale);
+  if (c.query_temperature.beta != 0) {
+    print.Add(c.query_temperature.beta);
+    print.Add(c.query_temperature.context);
+  }
+  for (const RopeConfig& rope : c.ropes) {
+    if (!rope.truncate) print.Add(int64_t{1});
+  }
   if (IsPlain(c)) return;
   for (const LayerShape& l : s.layers) {
     for (const int64_t size : {int64_t{l.heads}, int64_t{l.kv_heads}, int64_t{l.head_dim}, int64_t{l.window},

@@ -33,7 +33,8 @@ Transformer MakeTransformer(std::shared_ptr<const TensorStore> store, ModelConfi
   for (const LayerShape& layer : config.shape.layers) {
     backend->CheckNeeds({.head_dim = layer.head_dim,
                          .activation = config.ffn == FfnKind::kGeGlu ? Activation::kGelu : Activation::kSilu,
-                         .embedding_scale = static_cast<float>(config.embedding_scale)});
+                         .embedding_scale = static_cast<float>(config.embedding_scale),
+                         .query_temperature = config.query_temperature.beta > 0});
   }
   weights = Weights::Place(std::move(weights), *backend);
   return {std::move(config), std::move(weights)};

@@ -130,6 +130,7 @@ struct OperationNeeds {
   int head_dim = 0;                           // of attention
   Activation activation = Activation::kSilu;  // of a gated FFN
   float embedding_scale = 1;                  // of Embed
+  bool query_temperature = false;             // queries in host memory, scaled by their positions
 };
 
 // What to do with a product: y = result, or y += result (a residual).

@@ -27,8 +27,17 @@ struct RopeConfig {
   double beta_fast = 32;        // yarn
   double beta_slow = 1;         // yarn
   double attention_factor = 0;  // yarn: multiplies cos and sin; 0: 0.1 ln(factor) + 1
+  bool truncate = true;         // yarn: whole dimensions bound the ramp
 
   friend bool operator==(const RopeConfig&, const RopeConfig&) = default;
+};
+
+// The factor 1 + beta ln(1 + floor(position / context)) on queries, as Llama 4 and Ministral 3 have it.
+struct QueryTemperature {
+  double beta = 0;  // 0: none
+  int64_t context = 1;
+
+  friend bool operator==(const QueryTemperature&, const QueryTemperature&) = default;
 };
 
 struct ModelConfig {
@@ -41,10 +50,15 @@ struct ModelConfig {
   // model has ALiBi.
   std::vector<RopeConfig> ropes;
   bool qkv_bias = false;
+  bool ffn_biases = false;      // the FFN's linear maps have one
   bool all_biases = false;      // every linear map and norm has a bias (BLOOM)
   bool embedding_norm = false;  // a norm right after the embedding (BLOOM)
   bool head_norms = false;      // a norm of each head of queries and keys, before RoPE
+  bool whole_norms = false;     // head_norms: one for all heads of a row
+  bool pre_norms = true;        // a norm before attention and before the FFN
   double embedding_scale = 1;
+  double logit_scale = 1;
+  QueryTemperature query_temperature = {};
   double attention_scale = 0;  // factor on q . k; 0: 1 / sqrt(head_dim)
   double norm_offset = 0;      // added to norm weights as stored
   bool tied_head = false;      // the output head is the embedding

@@ -6,6 +6,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -67,8 +68,10 @@ struct KeyReader {
 struct HfKeys {
   const nlohmann::json& json;
   std::string path;
+  std::set<std::string>* asked = nullptr;  // collects the keys that the reader asks for; may be null
 
   bool Has(const std::string& key) const {
+    if (asked != nullptr) asked->insert(key);
     return !key.empty() && json.contains(key) && !json[key].is_null();
   }
   bool Flag(const char* key, bool fallback) const {

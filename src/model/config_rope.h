@@ -1,26 +1,37 @@
 // The positions in a model's description: RoPE, and the sliding windows of its layers.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "model/architectures.h"
 #include "model/config.h"
 #include "model/config_keys.h"
 
 namespace coppice {
 
-// What an architecture says about positions where its files do not.
-struct PositionTraits {
-  double rope_base = 10000;
-  double window_rope_base = 0;  // of layers with a window; 0: that of the others
-  // GGUF's converter permutes q and k for interleaved RoPE: Llama's, not Qwen2's.
-  bool gguf_interleaved = false;
-  int global_every = 0;  // every so many layers one attends without the window; 0: none does
-};
-
-// Set the windows and ropes of the layers of `c.shape`, which must have its sizes. `prefix` is the
-// architecture's, with a dot.
+// Set the windows and ropes of the layers of `c.shape`, which must have its sizes, and the temperature of
+// queries. `prefix` is the architecture's, with a dot.
 void ReadGgufPositions(const GgufMetadata& metadata, const KeyReader& read, const std::string& prefix,
                        const PositionTraits& traits, ModelConfig& c);
-void ReadHfPositions(const HfKeys& keys, const KeyReader& read, const PositionTraits& traits, ModelConfig& c);
+void ReadHfPositions(const HfKeys& keys, const KeyReader& read, const PositionTraits& traits,
+                     WindowRule windows, ModelConfig& c);
+
+// ---- Of both formats
+
+// Gives each layer its rope; `windowed`: of layers with a sliding window, if they have their own. With
+// `whole_heads` a rope turns all dimensions of a layer's heads, whatever its own `dims`. `key` names the
+// dimensions in the file.
+void SetRopes(const RopeConfig& others, const std::optional<RopeConfig>& windowed, bool whole_heads,
+              const std::string& path, const std::string& key, ModelConfig& c);
+// RoPE without scaling, of the layers with a window.
+RopeConfig WindowRope(const RopeConfig& of_others, double base);
+RopeConfig::Scaling ScalingByName(const std::string& name, const std::string& path, const std::string& key);
+// Whether each layer attends within the window: all but the layers `every`, 2 `every`, ... (from 1).
+std::vector<bool> AllBut(int layers, int64_t every);
+void SetWindow(const std::vector<bool>& windowed, int64_t window, ModelShape& shape);
+// YaRN's factor on cosines and sines for the multipliers `mscale` and `mscale_all_dim`, neither of them 0.
+double YarnMagnitude(double factor, double mscale, double mscale_all_dim);
 
 }  // namespace coppice

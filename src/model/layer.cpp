@@ -1,4 +1,4 @@
-// A pre-norm decoder layer, over tiles of the stream. The layer asks the policy where an answer takes effect.
+// A decoder layer, over tiles of the stream. The layer asks the policy where an answer takes effect.
 //
 //   q, k, v = norm(x) W_qkv
 //   x'      = x + softmax(q k^T / sqrt(c)) v W_o
@@ -172,7 +172,9 @@ void Layer::Finish(Ending with, const TensorView& x, ProductKind kind, ProductEn
 
 void Layer::ApplyNorm(const Norm& norm, const TensorView& x, MutableTensorView y, Backend& be) const {
   const float eps = static_cast<float>(config_.norm_eps);
-  if (norm.bias.empty()) {
+  if (norm.weight.empty()) {
+    be.Convert(x, y);
+  } else if (norm.bias.empty()) {
     be.RmsNorm(x, norm.weight, eps, y);
   } else {
     be.LayerNorm(x, norm.weight, norm.bias, eps, y);

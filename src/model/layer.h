@@ -66,9 +66,12 @@ class Layer {
                  std::span<const int32_t> cache_rows, SequenceState& sequence, Backend& be) const;
   void BeginSummaries(const Stream& x, const Pass& pass) const;
   static void AddToSummaries(LayerState& layer, std::span<const int32_t> cache_rows);
-  // Makes new queries or keys ready to attend, in place: their norm, if the model has one, and RoPE.
+  // Makes new queries or keys ready to attend, in place: their norm, if the model has one, and the layer's
+  // RoPE, if it has one.
   void FinishHeads(const Norm& norm, std::span<const int32_t> positions, const SequenceState& sequence,
                    MutableTensorView x, Backend& be) const;
+  void FinishQueries(std::span<const int32_t> positions, const SequenceState& sequence, MutableTensorView q,
+                     Backend& be) const;
   AttentionFrame FrameOf(Stream& x, bool in_place, const Pass& pass) const;
   // The queries of a tile [tile.count, heads * head_dim], ready to attend: in ws.q, valid until the next
   // call, or in `q`.
@@ -99,6 +102,7 @@ class Layer {
   // y = FFN(norm(x)), or adds it to y; x and y may be the same.
   void FfnTile(const TensorView& x, ProductKind kind, ProductEnd end, MutableTensorView y, Workspace& ws,
                Backend& be) const;
+  // y = norm(x), or a copy of x if the architecture has no such norm.
   void ApplyNorm(const Norm& norm, const TensorView& x, MutableTensorView y, Backend& be) const;
   // The last product of attention or FFN: y = post_norm(x w^T), or adds this to y. Most models have no such
   // norm.

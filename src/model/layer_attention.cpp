@@ -2,6 +2,7 @@
 // output. If the policy wants scores, an Observer sees the queries as they are computed. If it chooses a
 // pattern, all queries are computed before the first one attends.
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <numeric>
 #include <utility>
@@ -171,6 +172,19 @@ void Layer::FinishHeads(const Norm& norm, std::span<const int32_t> positions, co
   if (!rope.cos.empty()) be.Rope(x, attention_.head_dim, positions, rope);
 }
 
+// The temperature changes rows beyond its context alone. Backend::CheckNeeds promised host memory.
+void Layer::FinishQueries(std::span<const int32_t> positions, const SequenceState& sequence,
+                          MutableTensorView q, Backend& be) const {
+  FinishHeads(weights_.query_norm, positions, sequence, q, be);
+  const auto& [beta, context] = config_.query_temperature;
+  for (size_t i = 0; beta > 0 && i < positions.size(); ++i) {
+    const int64_t turns = positions[i] / context;
+    if (turns == 0) continue;
+    const auto factor = static_cast<float>(1 + beta * std::log1p(static_cast<double>(turns)));
+    for (float& x : q.Row<float>(static_cast<int64_t>(i))) x *= factor;
+  }
+}
+
 // Prefill: creates the summaries of keys that the policy will read in decode, with the keys of a reused
 // prefix. Of several processes, only the one that decodes has summaries.
 void Layer::BeginSummaries(const Stream& x, const Pass& pass) const {
@@ -244,8 +258,7 @@ void Layer::QueriesInto(Stream& x, const Tile& tile, MutableTensorView q, const 
   const MutableTensorView normed = pass.workspace.normed.mutable_view().Rows(0, tile.count);
   ApplyNorm(weights_.attention_norm, x.hidden().Rows(tile.begin, tile.count), normed, pass.backend);
   pass.workspace.query(normed, tile.kind, ProductEnd::kStore, q, pass.backend);
-  FinishHeads(weights_.query_norm, Slice(x.positions(), tile.begin, tile.count), pass.sequence, q,
-              pass.backend);
+  FinishQueries(Slice(x.positions(), tile.begin, tile.count), pass.sequence, q, pass.backend);
 }
 
 // In decode only the current token has a pattern: few other rows run, if any.

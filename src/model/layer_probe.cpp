@@ -146,7 +146,7 @@ void Layer::AttendChosen(const TokenSet& rows, Stream& x, const Pass& pass) cons
     ApplyNorm(weights_.attention_norm, residual, normed, be);
     ws.query(normed, tile.kind, ProductEnd::kStore, q, be);
     AttentionInput in = frame.Input(q, tile.begin);
-    FinishHeads(weights_.query_norm, in.query_positions, pass.sequence, q, be);
+    FinishQueries(in.query_positions, pass.sequence, q, be);
     in.packed = &ws.packed;
     Attend(frame, in, tile.kind, attended, pass.control, be);
     const Ending output{ws.output, weights_.attention_post_norm};

@@ -45,7 +45,7 @@ OwnAttention Layer::StoreOwn(const DecodeBatch::Part& part, MutableTensorView kv
   SequenceState& sequence = part.sequence;
   LayerState& layer = sequence.layer(index_);
   StoreRows(kv, part.positions, layer.cache.Add(part.positions), sequence, be);
-  FinishHeads(weights_.query_norm, part.positions, sequence, q, be);
+  FinishQueries(part.positions, sequence, q, be);
   layer.step = {.kv_rows = part.rows(),
                 .query_rows = part.rows(),
                 .ffn_rows = part.rows(),

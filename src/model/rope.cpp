@@ -32,8 +32,10 @@ void ScaleYarn(const RopeConfig& c, RopeFrequencies& r) {
     return c.dims * std::log(static_cast<double>(c.original_context) / (turns * kTwoPi)) /
            (2 * std::log(c.base));
   };
-  const double low = std::max(std::floor(dimension(c.beta_fast)), 0.0);
-  const double high = std::min(std::ceil(dimension(c.beta_slow)), static_cast<double>(c.dims - 1));
+  const double first = dimension(c.beta_fast);
+  const double last = dimension(c.beta_slow);
+  const double low = std::max(c.truncate ? std::floor(first) : first, 0.0);
+  const double high = std::min(c.truncate ? std::ceil(last) : last, static_cast<double>(c.dims - 1));
   for (size_t i = 0; i < r.inverse.size(); ++i) {
     const double span = std::max(high - low, 0.001);  // as the authors' code: never a division by zero
     const double ramp = std::clamp((static_cast<double>(i) - low) / span, 0.0, 1.0);

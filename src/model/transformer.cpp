@@ -30,7 +30,7 @@ void Transformer::Prefill(std::span<const int32_t> tokens, const Pass& pass, Ten
   Stream x = RunLayers(tokens, pass, !all_logits);
   if (!pass.leads()) return;
   COPPICE_CHECK(!all_logits || x.rows() == std::ssize(tokens));
-  FinalNorm(x.hidden(), pass.backend);
+  ApplyNorm(weights_->head_norm, x.hidden(), pass.backend);
   Head(x.hidden(), pass, logits);
   pass.control.Tick(config_->shape.layer_count());
 }
@@ -39,7 +39,7 @@ void Transformer::PrefillStates(std::span<const int32_t> tokens, const Pass& pas
                                 const StatesVisitor& visit) const {
   COPPICE_CHECK(pass.split == nullptr);
   Stream x = RunLayers(tokens, pass, last_row_only);
-  FinalNorm(x.hidden(), pass.backend);
+  ApplyNorm(weights_->final_norm, x.hidden(), pass.backend);
   const HostRows states(x.hidden());
   visit(states.view());
   pass.control.Tick(config_->shape.layer_count());
@@ -152,7 +152,7 @@ void Transformer::Decode(int32_t token, const Pass& pass, Tensor& logits) const 
   for (const Layer& layer : layers_) layer.Forward(x, pass);
   step.End();
   RecordStepEnd(sequence);
-  FinalNorm(x.hidden(), pass.backend);
+  ApplyNorm(weights_->head_norm, x.hidden(), pass.backend);
   Head(x.hidden(), pass, logits);
 }
 
@@ -182,7 +182,7 @@ void Transformer::DecodeSome(std::span<DecodeStep* const> steps) const {
   for (const Layer& layer : layers_) layer.Step(batch);
   step.End();
   for (const DecodeBatch::Part& part : batch.parts()) RecordStepEnd(part.sequence, part.rows());
-  FinalNorm(batch.hidden(), first.backend);
+  ApplyNorm(weights_->head_norm, batch.hidden(), first.backend);
   Tensor logits;
   Head(batch.hidden(), first, logits);
   for (size_t i = 0; i < steps.size(); ++i) {
@@ -206,8 +206,7 @@ void Transformer::Embed(std::span<const int32_t> tokens, Backend& be, MutableTen
   }
 }
 
-void Transformer::FinalNorm(MutableTensorView hidden, Backend& be) const {
-  const Norm& norm = weights_->final_norm;
+void Transformer::ApplyNorm(const Norm& norm, MutableTensorView hidden, Backend& be) const {
   const float eps = static_cast<float>(config_->norm_eps);
   if (norm.bias.empty()) {
     be.RmsNorm(hidden, norm.weight, eps, hidden);

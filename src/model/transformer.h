@@ -82,7 +82,7 @@ class Transformer {
                   bool last_row_only) const;
   Tensor EmbedTokens(std::span<const int32_t> tokens, Backend& be) const;
   void Embed(std::span<const int32_t> tokens, Backend& be, MutableTensorView x) const;  // x [tokens, d]
-  void FinalNorm(MutableTensorView hidden, Backend& be) const;
+  void ApplyNorm(const Norm& norm, MutableTensorView hidden, Backend& be) const;
   void Head(const TensorView& normed, const Pass& pass, Tensor& logits) const;
   void VisitLogits(const TensorView& normed, const Pass& pass, const LogitsVisitor& visit) const;
 

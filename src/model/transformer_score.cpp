@@ -18,7 +18,7 @@ void Transformer::PrefillScored(std::span<const int32_t> tokens, const Pass& pas
   TokenPolicy dense;
   const Pass run{dense, pass.sequence, pass.workspace, pass.backend, pass.control};
   Stream x = RunLayers(tokens, run, false);
-  FinalNorm(x.hidden(), run.backend);
+  ApplyNorm(weights_->head_norm, x.hidden(), run.backend);
   const TensorView normed = x.hidden();
   if (visit && x.rows() > 1) VisitLogits(normed.Rows(0, x.rows() - 1), run, visit);
   Head(normed.Rows(x.rows() - 1, 1), run, logits);
@@ -34,7 +34,7 @@ TextScore Transformer::Score(std::span<const int32_t> tokens, Workspace& ws, Bac
   SequenceState sequence = NewSequence(count, count, be);
   const Pass run{dense, sequence, ws, be, control};
   Stream x = RunLayers(tokens, run, false);
-  FinalNorm(x.hidden(), be);
+  ApplyNorm(weights_->head_norm, x.hidden(), be);
   VisitLogits(TensorView(x.hidden()).Rows(0, count - 1), run, [&](int64_t first, const TensorView& logits) {
     for (int64_t row = 0; row < logits.rows; ++row) {
       const auto next = static_cast<size_t>(first + row + 1);

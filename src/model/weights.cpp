@@ -32,6 +32,16 @@ TensorNames GgufNames(const ModelConfig& c) {
   return n;
 }
 
+// What stands before the names of a text model's tensors; folders with several models have more before them.
+std::string HfPrefix(const TensorStore& store) {
+  for (const char* prefix : {"model.", "model.language_model.", "language_model.model.", ""}) {
+    if (store.Find(std::string(prefix) + "embed_tokens.weight") != nullptr ||
+        store.Find(std::string(prefix) + "norm.weight") != nullptr)
+      return prefix;
+  }
+  return "model.";
+}
+
 TensorNames HfNames(const ModelConfig& c, const TensorStore& store) {
   if (c.shape.alibi) {
     // bigscience/bloom names its tensors without the prefix "transformer." of the smaller checkpoints.
@@ -52,13 +62,15 @@ TensorNames HfNames(const ModelConfig& c, const TensorStore& store) {
             "mlp.dense_h_to_4h",
             "mlp.dense_4h_to_h"};
   }
-  TensorNames n{"model.embed_tokens", "",
-                "model.norm",         "lm_head",
-                "model.layers.{}.",   "input_layernorm",
-                "self_attn.q_proj",   "self_attn.k_proj",
-                "self_attn.v_proj",   "",
-                "self_attn.o_proj",   "post_attention_layernorm",
-                "mlp.gate_proj",      "mlp.up_proj",
+  const std::string p = HfPrefix(store);
+  const bool nested = store.Find("language_model.lm_head.weight") != nullptr;
+  TensorNames n{p + "embed_tokens", "",
+                p + "norm",         nested ? "language_model.lm_head" : "lm_head",
+                p + "layers.{}.",   "input_layernorm",
+                "self_attn.q_proj", "self_attn.k_proj",
+                "self_attn.v_proj", "",
+                "self_attn.o_proj", "post_attention_layernorm",
+                "mlp.gate_proj",    "mlp.up_proj",
                 "mlp.down_proj"};
   n.query_norm = "self_attn.q_norm";
   n.key_norm = "self_attn.k_norm";
@@ -90,6 +102,7 @@ class WeightsLoader {
     LoadEmbedding();
     for (int l = 0; l < s.layer_count(); ++l) LoadLayer(l);
     weights_->final_norm = LoadNorm(names_.final_norm);
+    weights_->head_norm = HeadNormOf(weights_->final_norm);
     if (store_->Find(names_.head + ".weight") != nullptr) {
       weights_->head.weight = Matrix(names_.head + ".weight", s.vocab, s.hidden);
     } else if (hf_ && !config_.tied_head) {
@@ -149,6 +162,15 @@ class WeightsLoader {
             has_bias ? Vector(name + ".bias", size, true) : TensorView{}};
   }
 
+  // Models with a factor on logits have no bias there.
+  Norm HeadNormOf(const Norm& final_norm) {
+    if (config_.logit_scale == 1) return final_norm;
+    Tensor scaled(DType::kF32, 1, final_norm.weight.cols);
+    CopyRows(final_norm.weight, scaled.mutable_view());
+    for (float& w : scaled.mutable_view().Row<float>(0)) w *= static_cast<float>(config_.logit_scale);
+    return {Own(std::move(scaled)), final_norm.bias};
+  }
+
   TensorView WithOffset(const TensorView& weight) {
     if (config_.norm_offset == 0) return weight;
     Tensor moved(DType::kF32, 1, weight.cols);
@@ -183,7 +205,10 @@ class WeightsLoader {
     const int64_t kv_dim = layer.key_width();
     const std::string p = fmt::format(fmt::runtime(names_.layer_prefix), l);
     LayerWeights w;
-    w.attention_norm = LoadNorm(p + names_.attention_norm);
+    if (config_.pre_norms) {
+      w.attention_norm = LoadNorm(p + names_.attention_norm);
+      w.ffn_norm = LoadNorm(p + names_.ffn_norm);
+    }
     if (!names_.qkv.empty() && store_->Find(p + names_.qkv + ".weight") != nullptr) {
       LoadFused(p + names_.qkv, layer, w);
     } else if (names_.query.empty()) {
@@ -195,17 +220,17 @@ class WeightsLoader {
     }
     w.output = LoadLinear(p + names_.output, s.hidden, q_dim, config_.all_biases);
     if (config_.head_norms) {
-      w.query_norm = LoadNorm(p + names_.query_norm, layer.head_dim);
-      w.key_norm = LoadNorm(p + names_.key_norm, layer.head_dim);
+      w.query_norm = LoadNorm(p + names_.query_norm, config_.whole_norms ? q_dim : layer.head_dim);
+      w.key_norm = LoadNorm(p + names_.key_norm, config_.whole_norms ? kv_dim : layer.head_dim);
     }
     if (s.post_norms) {
       w.attention_post_norm = LoadNorm(p + names_.attention_post_norm);
       w.ffn_post_norm = LoadNorm(p + names_.ffn_post_norm);
     }
-    w.ffn_norm = LoadNorm(p + names_.ffn_norm);
-    if (s.gated_ffn) w.gate = LoadLinear(p + names_.gate, layer.ffn, s.hidden, false);
-    w.up = LoadLinear(p + names_.up, layer.ffn, s.hidden, config_.all_biases);
-    w.down = LoadLinear(p + names_.down, s.hidden, layer.ffn, config_.all_biases);
+    const bool ffn_biases = config_.all_biases || config_.ffn_biases;
+    if (s.gated_ffn) w.gate = LoadLinear(p + names_.gate, layer.ffn, s.hidden, ffn_biases);
+    w.up = LoadLinear(p + names_.up, layer.ffn, s.hidden, ffn_biases);
+    w.down = LoadLinear(p + names_.down, s.hidden, layer.ffn, ffn_biases);
     weights_->layers.push_back(w);
   }
 
@@ -281,6 +306,7 @@ void Arrange(const Weights& loaded, Weights& to, Place&& place) {
   to.embedding = tied ? to.head.weight : place(table, WeightUse::kTable);
   to.embedding_norm = norm(loaded.embedding_norm);
   to.final_norm = norm(loaded.final_norm);
+  to.head_norm = norm(loaded.head_norm);
   to.layers.clear();
   for (const LayerWeights& l : loaded.layers) {
     to.layers.push_back({.attention_norm = norm(l.attention_norm),

@@ -25,19 +25,19 @@ struct Norm {
 };
 
 struct LayerWeights {
-  Norm attention_norm;
-  Norm query_norm;           // [1, head_dim], of each head; empty if the architecture has none
+  Norm attention_norm;       // empty if the architecture has none
+  Norm query_norm;           // [1, head_dim], of each head, or [1, heads * head_dim]; empty if it has none
   Norm key_norm;             // the same
   Linear query;              // [heads * head_dim, d]
   Linear key;                // [kv_heads * head_dim, d]
   Linear value;              // [kv_heads * head_dim, d]
   Linear output;             // [d, heads * head_dim]
   Norm attention_post_norm;  // of the output, before it is added to x; empty if the architecture has none
-  Norm ffn_norm;
-  Linear gate;         // [ffn, d]; empty if the FFN has two matrices
-  Linear up;           // [ffn, d]
-  Linear down;         // [d, ffn]
-  Norm ffn_post_norm;  // as attention_post_norm
+  Norm ffn_norm;             // empty if the architecture has none
+  Linear gate;               // [ffn, d]; empty if the FFN has two matrices
+  Linear up;                 // [ffn, d]
+  Linear down;               // [d, ffn]
+  Norm ffn_post_norm;        // as attention_post_norm
 };
 
 // Owns the tensors that had to be converted (norms and biases to fp32, BLOOM's fused q, k and v into three),
@@ -55,6 +55,7 @@ class Weights {
   Norm embedding_norm;   // empty if the architecture has none
   std::vector<LayerWeights> layers;
   Norm final_norm;
+  Norm head_norm;                   // final_norm with the factor on logits: what the head reads
   Linear head;                      // [vocab, d]
   std::vector<float> rope_factors;  // rope_freqs.weight, or empty
   int64_t parameters = 0;

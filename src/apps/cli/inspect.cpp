@@ -41,6 +41,8 @@ std::string RopeText(const ModelConfig& c) {
                         rope.dims == first.dims ? "" : fmt::format(", {} dimensions", rope.dims),
                         of_window ? "layers with a window" : "some layers");
   }
+  const auto without = std::ranges::count(c.shape.layers, kNoRope, &LayerShape::rope);
+  if (without > 0) text += fmt::format("; none in {} layers", without);
   return text;
 }
 

@@ -62,6 +62,7 @@ class GpuBackend final : public Backend {
     gpu::CheckHeads(needs.head_dim);
     if (needs.activation != Activation::kSilu)
       throw Error("[gpu] the kernels have no FFN whose gate is a gelu");
+    if (needs.query_temperature) throw Error("[gpu] the kernels do not scale queries by their positions");
     if (needs.embedding_scale != 1) throw Error("[gpu] the kernels do not scale embeddings");
   }
   void CheckFits(const RunBytes& bytes) override {

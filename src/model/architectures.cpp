@@ -1,0 +1,162 @@
+#include "model/architectures.h"
+
+#include <algorithm>
+#include <map>
+
+#include "model/config_keys.h"
+
+namespace coppice {
+
+namespace {
+
+// Folders with several models, whose text model is in text_config.
+const std::map<std::string_view, std::string_view>& NestedTypes() {
+  static const std::map<std::string_view, std::string_view> types = {
+      {"gemma3", "gemma3_text"}, {"mistral3", "mistral"}, {"qwen3_vl", "qwen3_vl_text"}};
+  return types;
+}
+
+struct Unsupported {
+  std::vector<std::string_view> names;  // of GGUF and of Hugging Face
+  const char* reason;
+};
+
+// Architectures that people ask for, with what this program lacks for them.
+const std::vector<Unsupported>& UnsupportedOnes() {
+  static const std::vector<Unsupported> list = {
+      {{"qwen2moe",          "qwen2_moe",  "qwen3moe",     "qwen3_moe",    "qwen3vlmoe", "qwen3_vl_moe",
+        "qwen3_vl_moe_text", "mixtral",    "olmoe",        "granitemoe",   "phimoe",     "glm4moe",
+        "glm4_moe",          "dots1",      "ernie4_5-moe", "ernie4_5_moe", "bailingmoe", "bailingmoe2",
+        "minimax-m2",        "minimax_m2", "hunyuan-moe",  "arctic",       "grok",       "dbrx"},
+       "mixtures of experts are not supported"},
+      {{"gpt-oss", "gpt_oss"}, "its mixture of experts and its attention sinks are not supported"},
+      {{"deepseek2", "deepseek_v2", "deepseek_v3", "mistral4", "minicpm3", "kimi_k2", "glm4_moe_lite",
+        "longcat_flash", "plm"},
+       "its attention over latents (MLA) is not supported"},
+      {{"deepseek32", "deepseek_v32", "deepseek4", "deepseek_v4", "glm-dsa", "glm_moe_dsa", "glm5"},
+       "its attention that an indexer makes sparse is not supported"},
+      {{"llama4", "llama4_text"}, "its attention in chunks and its mixture of experts are not supported"},
+      {{"gemma3n", "gemma3n_text"}, "its AltUp and Laurel blocks are not supported"},
+      {{"gemma4", "gemma4_text", "gemma4_unified"},
+       "its shared keys and values and its embeddings of each layer are not supported"},
+      {{"gemma2"}, "its softcap inside attention is not supported"},
+      {{"qwen35", "qwen35moe", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3next",
+        "qwen3_next", "qwen4exp", "kimi-linear", "kimi_linear", "olmo_hybrid"},
+       "its layers with a recurrent state (gated delta rule) are not supported"},
+      {{"lfm2", "lfm2moe", "lfm2_moe", "lfm3"}, "its layers of short convolutions are not supported"},
+      {{"mamba", "mamba2", "falcon_mamba", "jamba", "falcon-h1", "falcon_h1", "granitehybrid",
+        "granitemoehybrid", "nemotron_h", "nemotron_h_moe", "bamba", "plamo2", "zamba2"},
+       "its layers with a recurrent state (Mamba) are not supported"},
+      {{"muse-glimmer", "muse_glimmer", "muse_glimmer_text"},
+       "its gate on the output of attention is not supported"},
+      {{"bert", "nomic-bert", "modern-bert", "modernbert", "xlm-roberta", "roberta"},
+       "an encoder does not generate text"},
+      {{"t5", "t5encoder", "bart"}, "models with an encoder and a decoder are not supported"},
+  };
+  return list;
+}
+
+[[noreturn]] void RefuseName(const std::string& name, const std::vector<const char*>& known,
+                             const std::string& path, const std::string& key) {
+  for (const Unsupported& u : UnsupportedOnes()) {
+    if (std::ranges::find(u.names, name) != u.names.end())
+      Refuse(path, key, fmt::format("= '{}' is not supported: {}", name, u.reason));
+  }
+  std::string names;
+  for (const char* k : known) names += (names.empty() ? "" : ", ") + std::string(k);
+  Refuse(path, key, fmt::format("= '{}' is not supported ({})", name, names));
+}
+
+}  // namespace
+
+const std::vector<Architecture>& Architectures() {
+  static const std::vector<Architecture> list = {
+      {.gguf = "llama",
+       .hf = {{"llama"}, {"mistral", WindowRule::kEveryLayer}},
+       .models = "Llama 2 and 3, Mistral, Mistral Small 3, XGen",
+       .positions = {.gguf_interleaved = true}},
+      {.gguf = "mistral3",
+       .hf = {{"ministral3", WindowRule::kEveryLayer}},
+       .models = "Ministral 3, Devstral Small 2",
+       .positions = {.gguf_interleaved = true, .query_temperature = true}},
+      {.gguf = "qwen2",
+       .hf = {{"qwen2", WindowRule::kFromLayer}},
+       .models = "Qwen 1.5, 2 and 2.5",
+       .qkv_bias = true},
+      {.gguf = "qwen3",
+       .hf = {{"qwen3", WindowRule::kFromLayer}},
+       .models = "Qwen3",
+       .head_norm = HeadNorm::kEachHead},
+      {.gguf = "qwen3vl",
+       .hf = {{"qwen3_vl_text"}},
+       .models = "Qwen3-VL (text)",
+       .head_norm = HeadNorm::kEachHead},
+      {.gguf = "smollm3",
+       .hf = {{"smollm3", WindowRule::kNoRopeLayers}},
+       .models = "SmolLM3",
+       .positions = {.gguf_interleaved = true, .no_rope_every = 4}},
+      {.gguf = "olmo2",
+       .hf = {{"olmo2"}, {"olmo3", WindowRule::kPattern}},
+       .models = "OLMo 2 and 3",
+       .head_norm = HeadNorm::kWholeWidth,
+       .pre_norms = false,
+       .post_norms = true,
+       .positions = {.global_every = 4, .own_window_rope = true, .hf_window_rope_base = 5e5}},
+      {.gguf = "granite",
+       .hf = {{"granite"}},
+       .models = "Granite 3 (dense)",
+       .multipliers = true,
+       .positions = {.gguf_interleaved = true, .finetuned_rope = true}},
+      {.gguf = "gemma3",
+       .hf = {{"gemma3_text", WindowRule::kPattern}},
+       .models = "Gemma 3 (text)",
+       .ffn = FfnKind::kGeGlu,
+       .head_norm = HeadNorm::kEachHead,
+       .post_norms = true,
+       .scaled_embedding = true,
+       .hf_norm_offset = 1,
+       .positions = {.global_every = 6,
+                     .rope_base = 1e6,
+                     .own_window_rope = true,
+                     .window_rope_base = 1e4,
+                     .hf_window_rope_base = 1e4}},
+      {.gguf = "bloom",
+       .hf = {{"bloom"}},
+       .models = "BLOOM",
+       .norm = NormKind::kLayer,
+       .ffn = FfnKind::kGelu,
+       .alibi = true,
+       .qkv_bias = true,
+       .all_biases = true,
+       .embedding_norm = true},
+  };
+  return list;
+}
+
+const Architecture& ArchitectureOfGguf(const std::string& name, const std::string& path,
+                                       const std::string& key) {
+  std::vector<const char*> known;
+  for (const Architecture& row : Architectures()) {
+    if (name == row.gguf) return row;
+    known.push_back(row.gguf);
+  }
+  RefuseName(name, known, path, key);
+}
+
+HfArchitecture ArchitectureOfHf(const std::string& name, const std::string& path, const std::string& key) {
+  std::vector<const char*> known;
+  for (const Architecture& row : Architectures()) {
+    for (const HfType& type : row.hf) {
+      if (name == type.name) return {row, type.windows};
+      known.push_back(type.name);
+    }
+  }
+  RefuseName(name, known, path, key);
+}
+
+std::string_view NestedTextType(std::string_view name) {
+  const auto found = NestedTypes().find(name);
+  return found == NestedTypes().end() ? std::string_view() : found->second;
+}
+
+}  // namespace coppice

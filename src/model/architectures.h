@@ -1,0 +1,80 @@
+// The table of architectures: everything that differs between them and that their files do not say.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/config.h"
+
+namespace coppice {
+
+// Which layers have the sliding window that a config.json names.
+enum class WindowRule {
+  kNever,  // none: the key does not change the model
+  kEveryLayer,
+  kFromLayer,     // those from max_window_layers on, or as layer_types says, if use_sliding_window is true
+  kPattern,       // as layer_types says, or all but every so many
+  kNoRopeLayers,  // those without RoPE, or as layer_types says, if use_sliding_window is true
+};
+
+// What an architecture says about positions where its files do not.
+struct PositionTraits {
+  int global_every = 0;            // every so many layers one attends without the window; 0: none does
+  double rope_base = 10000;        // of a GGUF file without one
+  bool own_window_rope = false;    // layers with a window have a RoPE without scaling
+  double window_rope_base = 0;     // its base in a GGUF file without one; 0: that of the others
+  double hf_window_rope_base = 0;  // its base in a config.json without one
+  // GGUF's converter permutes q and k for interleaved RoPE: Llama's, not Qwen2's.
+  bool gguf_interleaved = false;
+  bool finetuned_rope = false;     // GGUF: no layer has RoPE where rope.scaling.finetuned is false
+  int no_rope_every = 0;           // GGUF: every so many layers one has no RoPE; 0: none
+  bool partial_rotary = false;     // config.json's partial_rotary_factor counts
+  bool query_temperature = false;  // queries grow with the logarithm of their position
+};
+
+// A model_type of Hugging Face; of text_config where a folder nests it.
+struct HfType {
+  const char* name;
+  WindowRule windows = WindowRule::kNever;
+};
+
+enum class HeadNorm { kNone, kEachHead, kWholeWidth };
+
+// The layer does not know the architecture: it sees which weights exist.
+struct Architecture {
+  const char* gguf;  // general.architecture
+  std::vector<HfType> hf;
+  const char* models;  // for people
+  NormKind norm = NormKind::kRms;
+  FfnKind ffn = FfnKind::kSwiGlu;
+  bool alibi = false;
+  bool qkv_bias = false;
+  bool all_biases = false;
+  bool embedding_norm = false;
+  HeadNorm head_norm = HeadNorm::kNone;
+  bool pre_norms = true;
+  bool post_norms = false;
+  bool scaled_embedding = false;  // by sqrt(hidden)
+  double hf_norm_offset = 0;      // Hugging Face's files store norm weights without this
+  bool multipliers = false;       // of embedding, residual, attention and logits, which its files give
+  PositionTraits positions = {};
+};
+
+const std::vector<Architecture>& Architectures();
+
+// The row of general.architecture, or of a config.json's model_type. These throw Error for a name that has
+// none; the message starts with `path` and `key`, and gives the reason, or the names that there are.
+const Architecture& ArchitectureOfGguf(const std::string& name, const std::string& path,
+                                       const std::string& key);
+struct HfArchitecture {
+  const Architecture& row;
+  WindowRule windows;
+};
+HfArchitecture ArchitectureOfHf(const std::string& name, const std::string& path, const std::string& key);
+
+// The model_type that text_config has where it names none, for the model_type of a folder that nests its text
+// model; "" if `name` is no such type.
+std::string_view NestedTextType(std::string_view name);
+
+}  // namespace coppice

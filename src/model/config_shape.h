@@ -1,0 +1,39 @@
+// What the readers of both formats share: the sizes of layers, and what an architecture's row says.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "model/architectures.h"
+#include "model/config.h"
+#include "model/config_keys.h"
+
+namespace coppice {
+
+// A file's keys. An empty key counts as absent.
+struct ShapeKeys {
+  std::string layers, hidden, ffn, heads, kv_heads, head_dim, vocab, context, eps;
+};
+
+// Sets the layers, without windows and ropes. `default_ffn`: the FFN's width in units of the hidden size,
+// where the file gives none.
+void ReadShape(const KeyReader& read, const ShapeKeys& keys, std::optional<int64_t> default_ffn,
+               ModelConfig& c);
+
+// Sets what the row says, before the sizes are known.
+void ApplyArchitecture(const Architecture& row, ModelConfig& c);
+
+// Refuses softcaps of logits, which the layer does not compute. `prefix` is the architecture's, with a dot,
+// or empty.
+void RefuseSoftcaps(const KeyReader& read, const std::string& prefix);
+
+struct MultiplierKeys {
+  std::string embedding, residual, attention, logits;
+};
+
+// Reads Granite's multipliers: of the embedding, of what a layer adds to x, of q . k, and what logits are
+// divided by.
+void ReadMultipliers(const KeyReader& read, const MultiplierKeys& keys, ModelConfig& c);
+
+}  // namespace coppice

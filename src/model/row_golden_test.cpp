@@ -1,0 +1,164 @@
+// A tiny model of each architecture against transformers' logits in fp64 (tools/make_row_goldens.py): from
+// its folder and from the GGUF file of llama.cpp's converter, in prefill and in decode.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "formats/gguf.h"
+#include "formats/hf_folder.h"
+#include "formats/json.h"
+#include "model/architectures.h"
+#include "model/transformer.h"
+#include "tests_support.h"
+
+namespace coppice {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string kRows = COPPICE_SOURCE_DIR "/tests/data/rows/";
+
+struct RowCase {
+  std::string name;
+  bool gguf;
+  Arithmetic arithmetic;
+};
+
+std::vector<RowCase> RowCases() {
+  std::vector<RowCase> cases;
+  std::set<std::string> names;
+  for (const fs::directory_entry& folder : fs::directory_iterator(kRows))
+    names.insert(folder.path().filename().string());
+  for (const std::string& name : names) {
+    for (const Arithmetic& arithmetic : kArithmetics) {
+      cases.push_back({name, false, arithmetic});
+      if (fs::exists(kRows + name + "/model.gguf")) cases.push_back({name, true, arithmetic});
+    }
+  }
+  return cases;
+}
+
+// A model's description and its file, before a backend has seen it.
+struct RowFile {
+  ModelConfig config;
+  std::shared_ptr<const TensorStore> store;
+};
+
+RowFile OpenRow(const std::string& name, bool gguf) {
+  if (gguf) {
+    std::shared_ptr<const GgufFile> file = GgufFile::Open(kRows + name + "/model.gguf");
+    ModelConfig config = ConfigFromGguf(file->metadata());
+    return {std::move(config), std::move(file)};
+  }
+  std::shared_ptr<const HfFolder> folder = HfFolder::Open(kRows + name);
+  ModelConfig config = ConfigFromHf(folder->config(), kRows + name);
+  return {std::move(config), std::move(folder)};
+}
+
+class RowGolden : public testing::TestWithParam<RowCase> {
+ protected:
+  void SetUp() override {
+    const Arithmetic& a = GetParam().arithmetic;
+    backend_ = MakeBackendOrSkip(a.backend, {.threads = 2, .exact = a.exact});
+    if (!backend_) GTEST_SKIP() << "this CPU lacks the ISA that COPPICE_ISA names";
+    if (backend_->name() == "gpu") GTEST_SKIP() << "heads of 4 and 8, which its kernels lack";
+  }
+
+  Transformer Load() {
+    RowFile file = OpenRow(GetParam().name, GetParam().gguf);
+    std::shared_ptr<const Weights> weights = Weights::Load(std::move(file.store), file.config);
+    return {std::move(file.config), Weights::Place(std::move(weights), *backend_)};
+  }
+
+  // Inexact arithmetic rounds both factors of products with these weights in half precision to 8 bits, which
+  // golden_test.cpp's weights in fp32 are spared: the bound is of the row's largest logit. The largest error
+  // seen is 0.035 of it.
+  void ExpectRow(std::span<const float> got, const nlohmann::json& want) const {
+    ASSERT_EQ(got.size(), want.size());
+    double largest = 1;
+    for (const nlohmann::json& logit : want) largest = std::max(largest, std::abs(logit.get<double>()));
+    const double tolerance = GetParam().arithmetic.exact ? 1e-4 : 5e-2 * largest;
+    for (size_t i = 0; i < got.size(); ++i)
+      ASSERT_NEAR(got[i], want[i].get<double>(), tolerance) << "token " << i;
+  }
+
+  std::unique_ptr<Backend> backend_;
+};
+
+TEST_P(RowGolden, Prefill) {
+  const Transformer model = Load();
+  const nlohmann::json golden = ReadJsonFile(kRows + GetParam().name + "/logits.json");
+  ASSERT_EQ(golden["sequences"].size(), 3u);
+  for (size_t s = 0; s < 3; ++s) {
+    const auto tokens = golden["sequences"][s].get<std::vector<int32_t>>();
+    const auto count = static_cast<int64_t>(tokens.size());
+    for (const int64_t tile : {int64_t{512}, int64_t{5}}) {
+      SequenceState sequence = model.NewSequence(count, count, *backend_);
+      Workspace ws = model.NewWorkspace(tile, backend_->memory());
+      TokenPolicy dense;
+      Tensor logits;
+      model.Prefill(tokens, {dense, sequence, ws, *backend_}, logits, true);
+      for (size_t row = 0; row < tokens.size(); ++row)
+        ExpectRow(logits.view().Row<float>(static_cast<int64_t>(row)), golden["logits"][s][row]);
+    }
+  }
+}
+
+// Each token after the third is a step of its own, alone and together with another sequence.
+TEST_P(RowGolden, Decode) {
+  const Transformer model = Load();
+  const nlohmann::json golden = ReadJsonFile(kRows + GetParam().name + "/logits.json");
+  const auto tokens = golden["sequences"][2].get<std::vector<int32_t>>();
+  const auto count = static_cast<int64_t>(tokens.size());
+  const std::span<const int32_t> prompt(tokens.data(), 3);
+  SequenceState alone = model.NewSequence(3, count, *backend_);
+  SequenceState first = model.NewSequence(3, count, *backend_);
+  SequenceState second = model.NewSequence(3, count, *backend_);
+  Workspace ws = model.NewWorkspace(64, backend_->memory());
+  TokenPolicy dense;
+  Tensor logits;
+  for (SequenceState* sequence : {&alone, &first, &second})
+    model.Prefill(prompt, {dense, *sequence, ws, *backend_}, logits);
+  ExpectRow(logits.view().Row<float>(0), golden["logits"][2][2]);
+  for (size_t at = 3; at < tokens.size(); ++at) {
+    model.Decode(tokens[at], {dense, alone, ws, *backend_}, logits);
+    ExpectRow(logits.view().Row<float>(0), golden["logits"][2][at]);
+    Tensor of_first;
+    Tensor of_second;
+    const Pass of_one{dense, first, ws, *backend_};
+    const Pass of_other{dense, second, ws, *backend_};
+    const std::span<const int32_t> token(&tokens[at], 1);
+    DecodeStep one{token, of_one, of_first};
+    DecodeStep other{token, of_other, of_second};
+    DecodeStep* steps[] = {&one, &other};
+    model.DecodeTogether(steps);
+    ExpectRow(of_first.view().Row<float>(0), golden["logits"][2][at]);
+    ExpectRow(of_second.view().Row<float>(0), golden["logits"][2][at]);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Rows, RowGolden, testing::ValuesIn(RowCases()), [](const auto& test) {
+  const RowCase& c = test.param;
+  return c.name + (c.gguf ? "_gguf_" : "_folder_") + c.arithmetic.name;
+});
+
+// No architecture of the table is without a golden model, here or in golden_test.cpp.
+TEST(RowGoldens, CoverTheTable) {
+  std::set<std::string> covered = {"bloom", "gemma3"};
+  for (const fs::directory_entry& folder : fs::directory_iterator(kRows)) {
+    const std::string name = folder.path().filename().string();
+    covered.insert(OpenRow(name, false).config.shape.architecture);
+  }
+  for (const Architecture& row : Architectures()) EXPECT_TRUE(covered.contains(row.gguf)) << row.gguf;
+}
+
+}  // namespace
+}  // namespace coppice

@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""Makes tests/data/rows: a tiny model with seeded random weights of each architecture, as a folder and as the GGUF file
+that llama.cpp's converter makes of it, with its logits in fp64 by transformers. src/model/row_golden_test.cpp compares.
+
+    python3 -m venv /tmp/tf && /tmp/tf/bin/pip install torch transformers==5.24.0 sentencepiece
+    /tmp/tf/bin/python tools/make_row_goldens.py LLAMA_CPP [NAME...]
+
+LLAMA_CPP is a checkout of llama.cpp (0c1e57098 made these), of which only conversion/ and gguf-py/ are read. Weights are
+multiples of 1/512, which half precision holds, so both files hold what the logits were computed with. The sizes reach
+what a small test easily misses: heads whose width is not hidden / heads, windows shorter than the sequences, positions
+beyond the context of a scaled RoPE, layers without RoPE, norms and biases away from 1 and 0.
+"""
+
+import json
+import pathlib
+import shutil
+import sys
+
+import safetensors.torch
+import torch
+import transformers
+
+VERSION = "5.24.0"
+OUT = pathlib.Path(__file__).resolve().parent.parent / "tests/data/rows"
+SEQUENCES = [[2], [2, 5, 17, 3], [2] + [(7 * i * i + 3 * i) % 29 for i in range(25)]]
+SIZES = {"vocab_size": 29, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3,
+         "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64, "pad_token_id": 0,
+         "eos_token_id": 1, "bos_token_id": 2}
+KINDS = ["sliding_attention", "full_attention", "sliding_attention", "full_attention"]
+
+
+def yarn(**more) -> dict:
+    return {"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "original_max_position_embeddings": 8} | more
+
+
+# Name: the class, its config beside SIZES, and the keys that config.json leaves to the class.
+ROWS = {
+    "llama": ("LlamaForCausalLM", {"attention_bias": True, "mlp_bias": True, "rope_parameters": yarn(
+        mscale=0.8, mscale_all_dim=0.5, truncate=False, beta_fast=2.0, beta_slow=0.3)},
+        ["rms_norm_eps", "hidden_act", "tie_word_embeddings"]),
+    "mistral": ("MistralForCausalLM", {"head_dim": 8, "sliding_window": 5}, ["rms_norm_eps"]),
+    "qwen2": ("Qwen2ForCausalLM", {"num_hidden_layers": 4, "use_sliding_window": True, "sliding_window": 5,
+                                   "layer_types": KINDS, "max_window_layers": 1}, ["rms_norm_eps"]),
+    "qwen3": ("Qwen3ForCausalLM", {"head_dim": 8, "rope_parameters": {"rope_type": "default", "rope_theta": 50.0}},
+              ["rms_norm_eps"]),
+    "qwen3_windows": ("Qwen3ForCausalLM", {"head_dim": 8, "use_sliding_window": True, "sliding_window": 5,
+                                           "max_window_layers": 1, "tie_word_embeddings": True,
+                                           "rope_parameters": yarn()}, ["layer_types"]),
+    "qwen3_vl": ("Qwen3VLForConditionalGeneration", {"head_dim": 8, "rope_parameters": {
+        "rope_type": "default", "rope_theta": 50.0, "mrope_section": [2, 1, 1], "mrope_interleaved": True}},
+        ["rms_norm_eps", "hidden_act"]),
+    "smollm3": ("SmolLM3ForCausalLM", {"num_hidden_layers": 5, "rope_parameters": {
+        "rope_type": "default", "rope_theta": 50.0}}, ["no_rope_layers", "layer_types"]),
+    "smollm3_lists": ("SmolLM3ForCausalLM", {"no_rope_layers": [1, 0, 1], "use_sliding_window": True,
+                                             "sliding_window": 5, "attention_bias": True}, ["layer_types"]),
+    "olmo2": ("Olmo2ForCausalLM", {}, []),
+    "olmo3": ("Olmo3ForCausalLM", {"num_hidden_layers": 5, "sliding_window": 5, "rope_parameters": {
+        "full_attention": yarn(attention_factor=1.1),
+        "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}}, ["layer_types"]),
+    "granite": ("GraniteForCausalLM", {"embedding_multiplier": 3.0, "residual_multiplier": 0.4,
+                                       "attention_multiplier": 0.3, "logits_scaling": 2.5}, ["rms_norm_eps"]),
+    "ministral3": ("Ministral3ForCausalLM", {"head_dim": 8, "rope_parameters": yarn(
+        mscale=1.0, mscale_all_dim=0.7, llama_4_scaling_beta=0.3)}, []),
+}
+# What llama.cpp's files cannot say: lists of layers without RoPE, truncate, windows of Mistral, Qwen2 and Qwen3.
+WITHOUT_GGUF = {"llama", "mistral", "qwen2", "qwen3_windows", "smollm3_lists"}
+
+
+def text_model(kind: str, more: dict) -> tuple[torch.nn.Module, transformers.PreTrainedConfig]:
+    cls = getattr(transformers, kind)
+    sizes = SIZES | more
+    if kind != "Qwen3VLForConditionalGeneration":
+        config = cls.config_class(**sizes)
+    else:
+        vision = {"depth": 1, "hidden_size": 8, "intermediate_size": 8, "num_heads": 1, "out_hidden_size": 16,
+                  "patch_size": 2, "num_position_embeddings": 4, "deepstack_visual_indexes": [0]}
+        config = cls.config_class(text_config=sizes, vision_config=vision)
+    return cls(config).eval(), config
+
+
+def set_weights(model: torch.nn.Module) -> None:
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            is_norm = weight.dim() == 1 and name.endswith("norm.weight")
+            weight.normal_(1 if is_norm else 0, 0.3 if is_norm else 0.2)
+            weight.copy_((weight * 512).round() / 512)
+
+
+def save_folder(model: torch.nn.Module, config: transformers.PreTrainedConfig, dropped: list, out: pathlib.Path) -> None:
+    tied = config.tie_word_embeddings
+    weights = {name: weight.half().contiguous() for name, weight in model.state_dict().items()
+               if not (tied and name == "lm_head.weight")}
+    safetensors.torch.save_file(weights, out / "model.safetensors")
+    settings = config.to_dict()
+    for key in dropped:
+        (settings.get("text_config") or settings).pop(key, None)
+    (out / "config.json").write_text(json.dumps(settings, indent=1, sort_keys=True) + "\n")
+
+
+def save_gguf(llama: str, kind: str, config: transformers.PreTrainedConfig, folder: pathlib.Path) -> None:
+    sys.path[:0] = [llama, llama + "/gguf-py"]
+    import conversion
+    import gguf
+    cls = conversion.get_model_class(kind)
+    # The converter reads a whole config.json.
+    whole = folder / "whole"
+    whole.mkdir()
+    shutil.copy(folder / "model.safetensors", whole)
+    (whole / "config.json").write_text(json.dumps(config.to_dict()))
+    for model in [cls, *cls.__mro__]:
+        if "set_vocab" in vars(model):
+            model.set_vocab = lambda self: None  # these models have no tokenizer
+    cls(whole, gguf.LlamaFileType.MOSTLY_F16, folder / "model.gguf").write()
+    shutil.rmtree(whole)
+
+
+def logits_of(model: torch.nn.Module) -> list:
+    model.double()
+    rows = []
+    with torch.no_grad():
+        for tokens in SEQUENCES:
+            logits = model(input_ids=torch.tensor([tokens])).logits[0]
+            rows.append([[round(value, 7) for value in row] for row in logits.tolist()])
+    return rows
+
+
+def main() -> None:
+    if transformers.__version__ != VERSION:
+        sys.exit(f"needs transformers {VERSION}, not {transformers.__version__}")
+    for i, (name, (kind, more, dropped)) in enumerate(ROWS.items()):
+        if sys.argv[2:] and name not in sys.argv[2:]:
+            continue
+        torch.manual_seed(100 + i)
+        model, config = text_model(kind, more)
+        config.architectures = [kind]
+        set_weights(model)
+        out = OUT / name
+        shutil.rmtree(out, ignore_errors=True)
+        out.mkdir(parents=True)
+        save_folder(model, config, dropped, out)
+        if name not in WITHOUT_GGUF:
+            save_gguf(sys.argv[1], kind, config, out)
+        logits = logits_of(model)
+        (out / "logits.json").write_text(json.dumps({"sequences": SEQUENCES, "logits": logits}) + "\n")
+
+
+if __name__ == "__main__":
+    main()
