@@ -61,6 +61,11 @@ ROWS = {
                                        "attention_multiplier": 0.3, "logits_scaling": 2.5}, ["rms_norm_eps"]),
     "ministral3": ("Ministral3ForCausalLM", {"head_dim": 8, "rope_parameters": yarn(
         mscale=1.0, mscale_all_dim=0.7, llama_4_scaling_beta=0.3)}, []),
+    "phi3": ("Phi3ForCausalLM", {"hidden_size": 32, "sliding_window": 7, "rope_parameters": {
+        "rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.5}}, ["hidden_act"]),
+    "phi3_long": ("Phi3ForCausalLM", {"hidden_size": 32, "original_max_position_embeddings": 16, "rope_parameters": {
+        "rope_type": "longrope", "rope_theta": 100.0, "partial_rotary_factor": 0.75,
+        "short_factor": [1.0, 1.3, 1.7], "long_factor": [1.1, 2.5, 4.5]}}, []),
 }
 # What llama.cpp's files cannot say: lists of layers without RoPE, truncate, windows of Mistral, Qwen2 and Qwen3.
 WITHOUT_GGUF = {"llama", "mistral", "qwen2", "qwen3_windows", "smollm3_lists"}

@@ -59,7 +59,8 @@ Engine::Engine(std::shared_ptr<const TensorStore> store, ModelConfig config,
       if (!finding.finite) throw Error("{}: {}", store_->path(), finding.text);
     }
   }
-  if (!options.documents) return;
+  // No cache where a prompt's keys depend on its length: none could be taken over.
+  if (!options.documents || KeysDependOnLength(transformer_.config(), context_)) return;
   documents_ =
       std::make_unique<DocumentCache>(*options.documents, [this, exact = options.exact, fast = options.fast] {
         const ModelConfig& model = transformer_.config();

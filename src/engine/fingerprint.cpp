@@ -59,6 +59,9 @@ void AddExtras(const ModelConfig& c, Fingerprinter& print) {
   }
   for (const RopeConfig& rope : c.ropes) {
     if (!rope.truncate) print.Add(int64_t{1});
+    for (const std::vector<float>* factors : {&rope.short_factors, &rope.long_factors}) {
+      for (const float factor : *factors) print.Add(static_cast<double>(factor));
+    }
   }
   if (IsPlain(c)) return;
   for (const LayerShape& l : s.layers) {

@@ -29,6 +29,7 @@ struct PositionTraits {
   bool gguf_interleaved = false;
   bool finetuned_rope = false;     // GGUF: no layer has RoPE where rope.scaling.finetuned is false
   int no_rope_every = 0;           // GGUF: every so many layers one has no RoPE; 0: none
+  bool long_rope = false;          // GGUF: the RoPE may have short and long factors, and no type
   bool partial_rotary = false;     // config.json's partial_rotary_factor counts
   bool query_temperature = false;  // queries grow with the logarithm of their position
 };
@@ -57,6 +58,7 @@ struct Architecture {
   bool post_norms = false;
   bool scaled_embedding = false;  // by sqrt(hidden)
   double hf_norm_offset = 0;      // Hugging Face's files store norm weights without this
+  bool fused = false;             // q, k and v are one matrix in Hugging Face's files, and gate and up
   bool multipliers = false;       // of embedding, residual, attention and logits, which its files give
   PositionTraits positions = {};
 };

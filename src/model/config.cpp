@@ -1,5 +1,6 @@
 #include "model/config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <vector>
@@ -61,6 +62,13 @@ ModelConfig ConfigFromGguf(const GgufMetadata& m) {
     c.attention_scale = 1 / std::sqrt(static_cast<double>(c.shape.hidden) / c.shape.layer(0).heads);
   }
   return c;
+}
+
+bool KeysDependOnLength(const ModelConfig& c, int64_t context) {
+  return std::ranges::any_of(c.ropes, [&](const RopeConfig& rope) {
+    return rope.scaling == RopeConfig::Scaling::kLongRope && rope.short_factors != rope.long_factors &&
+           context > rope.original_context;
+  });
 }
 
 float AttentionScale(const ModelConfig& c, const LayerShape& layer) {

@@ -15,19 +15,22 @@ enum class NormKind { kRms, kLayer };
 enum class FfnKind { kSwiGlu, kGeGlu, kGelu };
 
 struct RopeConfig {
-  enum class Scaling { kNone, kLinear, kYarn, kLlama3 };
+  enum class Scaling { kNone, kLinear, kYarn, kLlama3, kLongRope };
   int dims = 0;              // rotated dimensions per head, even
   double base = 10000;       // theta
   bool interleaved = false;  // rotates pairs (2i, 2i + 1), the order of Llama's heads in GGUF
   Scaling scaling = Scaling::kNone;
   double factor = 1;
-  int64_t original_context = 0;
-  double low_freq_factor = 1;   // llama3
-  double high_freq_factor = 4;  // llama3
-  double beta_fast = 32;        // yarn
-  double beta_slow = 1;         // yarn
-  double attention_factor = 0;  // yarn: multiplies cos and sin; 0: 0.1 ln(factor) + 1
-  bool truncate = true;         // yarn: whole dimensions bound the ramp
+  int64_t original_context = 0;  // longrope: prompts up to it have the short factors
+  double low_freq_factor = 1;    // llama3
+  double high_freq_factor = 4;   // llama3
+  double beta_fast = 32;         // yarn
+  double beta_slow = 1;          // yarn
+  // yarn and longrope: multiplies cos and sin; 0: the paper's for the factor
+  double attention_factor = 0;
+  bool truncate = true;                   // yarn: whole dimensions bound the ramp
+  std::vector<float> short_factors = {};  // longrope: [dims / 2] divide the frequencies
+  std::vector<float> long_factors = {};
 
   friend bool operator==(const RopeConfig&, const RopeConfig&) = default;
 };
@@ -61,6 +64,7 @@ struct ModelConfig {
   QueryTemperature query_temperature = {};
   double attention_scale = 0;  // factor on q . k; 0: 1 / sqrt(head_dim)
   double norm_offset = 0;      // added to norm weights as stored
+  bool fused_hf = false;       // Hugging Face's files have one matrix for q, k and v, and one for gate and up
   bool tied_head = false;      // the output head is the embedding
   bool hf_names = false;       // Hugging Face's tensor names, and its order in BLOOM's fused q, k, v
 };
@@ -69,6 +73,10 @@ struct ModelConfig {
 // supported.
 ModelConfig ConfigFromGguf(const GgufMetadata& metadata);
 ModelConfig ConfigFromHf(const nlohmann::json& config, const std::string& path);
+
+// Whether keys depend on the length of the prompt that they are part of, for prompts of up to `context`
+// tokens: then no prompt can take over those of another.
+bool KeysDependOnLength(const ModelConfig& config, int64_t context);
 
 // The factor on q . k in a layer.
 float AttentionScale(const ModelConfig& config, const LayerShape& layer);

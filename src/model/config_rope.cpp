@@ -30,7 +30,8 @@ RopeConfig::Scaling ScalingByName(const std::string& name, const std::string& pa
   if (name == "linear") return RopeConfig::Scaling::kLinear;
   if (name == "yarn") return RopeConfig::Scaling::kYarn;
   if (name == "llama3") return RopeConfig::Scaling::kLlama3;
-  Refuse(path, key, fmt::format("= '{}' is not supported (none, linear, yarn, llama3)", name));
+  if (name == "longrope" || name == "su") return RopeConfig::Scaling::kLongRope;
+  Refuse(path, key, fmt::format("= '{}' is not supported (none, linear, yarn, llama3, longrope)", name));
 }
 
 RopeConfig WindowRope(const RopeConfig& of_others, double base) {
@@ -97,6 +98,11 @@ void ReadGgufRope(const GgufMetadata& m, const KeyReader& read, const std::strin
   // The converter copies transformers' attention_factor, which is the whole factor; llama.cpp overwrites it.
   const std::string whole_key = prefix + "rope.scaling.yarn_attn_factor";
   if (r.scaling == Scaling::kYarn && read.number(whole_key)) r.attention_factor = read.Positive(whole_key, 1);
+  // Files of Phi 3 have no type. The factors are tensors, which the weights' loader reads.
+  if (traits.long_rope || r.scaling == Scaling::kLongRope) {
+    r.scaling = Scaling::kLongRope;
+    r.attention_factor = read.Positive(prefix + "rope.scaling.attn_factor", 1);
+  }
   std::optional<RopeConfig> windowed;
   if (traits.own_window_rope && (traits.window_rope_base > 0 || c.shape.NarrowestWindow() > 0)) {
     const double base = traits.window_rope_base > 0 ? traits.window_rope_base : r.base;

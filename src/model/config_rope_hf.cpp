@@ -35,6 +35,8 @@ constexpr auto kRopeKeys = std::to_array<std::string_view>({"rope_type",
                                                             "llama_4_scaling_beta",
                                                             "mrope_section",
                                                             "mrope_interleaved",
+                                                            "short_factor",
+                                                            "long_factor",
                                                             "max_position_embeddings",
                                                             "full_attention",
                                                             "sliding_attention"});
@@ -90,6 +92,23 @@ void ReadYarn(const RopeObject& object, RopeConfig& r) {
   }
 }
 
+// The factors of each pair of dimensions.
+std::vector<float> ReadFactors(const RopeObject& object, const char* key, int dims) {
+  const std::string name = object.name + "." + key;
+  if (!object.Has(key)) Refuse(object.path, name, "is missing");
+  const nlohmann::json& list = object.json[key];
+  if (!list.is_array() || std::ssize(list) != dims / 2)
+    Refuse(object.path, name, fmt::format("is not a list of {} numbers", dims / 2));
+  std::vector<float> factors;
+  for (const nlohmann::json& value : list) {
+    const double factor = value.is_number() ? value.get<double>() : 0;
+    if (!(factor > 0) || !std::isfinite(factor))
+      Refuse(object.path, name, "holds a value that is not positive");
+    factors.push_back(static_cast<float>(factor));
+  }
+  return factors;
+}
+
 // What transformers takes from the whole file.
 struct RopeContext {
   int64_t context;                  // max_position_embeddings
@@ -109,25 +128,38 @@ void ReadObject(const RopeObject& object, const RopeContext& of_file, RopeConfig
   }
   r.original_context = static_cast<int64_t>(original);
   if (r.scaling == Scaling::kNone) return;
-  if (!object.Has("factor") && r.scaling != Scaling::kYarn)
-    Refuse(object.path, object.name + ".factor", "is missing");
+  const bool by_contexts = r.scaling == Scaling::kYarn || r.scaling == Scaling::kLongRope;
+  if (!object.Has("factor") && !by_contexts) Refuse(object.path, object.name + ".factor", "is missing");
   r.factor = object.Positive("factor", static_cast<double>(of_file.context) / original);
   r.low_freq_factor = object.Number("low_freq_factor", 1);
   r.high_freq_factor = object.Number("high_freq_factor", 4);
   if (r.scaling == Scaling::kYarn) ReadYarn(object, r);
+  if (r.scaling == Scaling::kLongRope) {
+    r.short_factors = ReadFactors(object, "short_factor", r.dims);
+    r.long_factors = ReadFactors(object, "long_factor", r.dims);
+    if (object.Has("attention_factor")) r.attention_factor = object.Positive("attention_factor", 1);
+    if (r.attention_factor == 0 && r.factor > 1 && r.original_context < 2)
+      Refuse(object.path, object.name + ".original_max_position_embeddings", "= 1 is too short");
+  }
   if (r.scaling == Scaling::kLlama3 && r.high_freq_factor <= r.low_freq_factor)
     Refuse(object.path, object.name + ".high_freq_factor", "is not above low_freq_factor");
+}
+
+double PartialFactor(const HfKeys& keys, const nlohmann::json& rope) {
+  const auto own = rope.find("partial_rotary_factor");
+  const double factor = own != rope.end() && own->is_number()
+                            ? own->get<double>()
+                            : keys.Number("partial_rotary_factor").value_or(1);
+  if (!(factor > 0 && factor <= 1))
+    Refuse(keys.path, "partial_rotary_factor", fmt::format("= {} is not from 0 to 1", factor));
+  return factor;
 }
 
 // A head is turned in part only by the models whose transformers code reads the factor. The others ignore it
 // without scaling, and cannot run with it.
 void RefusePartial(const HfKeys& keys, const nlohmann::json& rope, const RopeConfig& r) {
   if (r.scaling == Scaling::kNone) return;
-  const double factor =
-      rope.is_object() && rope.contains("partial_rotary_factor") && rope["partial_rotary_factor"].is_number()
-          ? rope["partial_rotary_factor"].get<double>()
-          : keys.Number("partial_rotary_factor").value_or(1);
-  if (factor != 1) {
+  if (const double factor = PartialFactor(keys, rope); factor != 1) {
     Refuse(keys.path, "partial_rotary_factor",
            fmt::format("= {} is not supported for this model_type with a scaled RoPE", factor));
   }
@@ -161,15 +193,20 @@ void ReadRope(const HfKeys& keys, const KeyReader& read, const PositionTraits& t
   RopeConfig r = {.dims = c.shape.layer(0).head_dim, .base = read.Positive("rope_theta", traits.rope_base)};
   const RopeContext of_file{c.context, keys.Integer("original_max_position_embeddings")};
   const std::string name = RopeName(keys);
+  const nlohmann::json none = nlohmann::json::object();
+  const nlohmann::json& json = name.empty() ? none : keys.json[name];
+  CheckObject(json, name, keys.path);
+  const double part = traits.partial_rotary ? PartialFactor(keys, json) : 1;
+  r.dims = static_cast<int>(r.dims * part);
   if (!name.empty()) {
-    CheckObject(keys.json[name], name, keys.path);
-    const RopeObject object{keys.json[name], name, keys.path};
+    const RopeObject object{json, name, keys.path};
     ReadObject(object, of_file, r);
-    r.truncate = Truncates(object.json, name, keys.path);
-    RefusePartial(keys, object.json, r);
+    r.truncate = Truncates(json, name, keys.path);
+    if (!traits.partial_rotary) RefusePartial(keys, json, r);
     ReadTemperature(object, traits, r, c);
   }
-  SetRopes(r, std::nullopt, /*whole_heads=*/true, read.path, "head_dim", c);
+  SetRopes(r, std::nullopt, /*whole_heads=*/part == 1, read.path,
+           part == 1 ? "head_dim" : "partial_rotary_factor", c);
 }
 
 // Of models whose layers with a window have their own rope (Gemma 3, OLMo 3).

@@ -20,6 +20,7 @@ void ApplyArchitecture(const Architecture& row, ModelConfig& c) {
   c.head_norms = row.head_norm != HeadNorm::kNone;
   c.whole_norms = row.head_norm == HeadNorm::kWholeWidth;
   c.pre_norms = row.pre_norms;
+  c.fused_hf = row.fused;
 }
 
 void ReadShape(const KeyReader& read, const ShapeKeys& keys, std::optional<int64_t> default_ffn,

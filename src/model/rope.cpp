@@ -45,9 +45,22 @@ void ScaleYarn(const RopeConfig& c, RopeFrequencies& r) {
       c.attention_factor > 0 ? c.attention_factor : (c.factor > 1 ? 0.1 * std::log(c.factor) + 1 : 1);
 }
 
+// LongRoPE (Ding et al. 2024), as transformers has it: a prompt beyond the original context has the long
+// factors from its first position on. Its answer keeps them, and a shorter prompt's keeps the short ones.
+void ScaleLongRope(const RopeConfig& c, int64_t tokens, RopeFrequencies& r) {
+  const std::vector<float>& factors = tokens > c.original_context ? c.long_factors : c.short_factors;
+  for (size_t i = 0; i < factors.size(); ++i) r.inverse[i] /= static_cast<double>(factors[i]);
+  r.magnitude = c.attention_factor;
+  if (r.magnitude == 0) {
+    r.magnitude = c.factor <= 1
+                      ? 1
+                      : std::sqrt(1 + std::log(c.factor) / std::log(static_cast<double>(c.original_context)));
+  }
+}
+
 }  // namespace
 
-RopeFrequencies MakeRopeFrequencies(const RopeConfig& c, std::span<const float> factors) {
+RopeFrequencies MakeRopeFrequencies(const RopeConfig& c, std::span<const float> factors, int64_t tokens) {
   RopeFrequencies r;
   const int half = c.dims / 2;
   COPPICE_CHECK(factors.empty() || static_cast<int>(factors.size()) == half);
@@ -66,6 +79,9 @@ RopeFrequencies MakeRopeFrequencies(const RopeConfig& c, std::span<const float> 
       break;
     case RopeConfig::Scaling::kYarn:
       ScaleYarn(c, r);
+      break;
+    case RopeConfig::Scaling::kLongRope:
+      ScaleLongRope(c, tokens, r);
       break;
   }
   return r;

@@ -17,9 +17,10 @@ struct RopeFrequencies {
   double magnitude = 1;         // of cos and sin (yarn)
 };
 
-// Frequencies after scaling. `factors` ([dims / 2], or empty) divide them: GGUF files of Llama 3 have
-// rope_freqs.weight in place of the llama3 parameters.
-RopeFrequencies MakeRopeFrequencies(const RopeConfig& config, std::span<const float> factors);
+// Frequencies after scaling, for a prompt of `tokens`. `factors` ([dims / 2], or empty) divide them: GGUF
+// files of Llama 3 have rope_freqs.weight in place of the llama3 parameters.
+RopeFrequencies MakeRopeFrequencies(const RopeConfig& config, std::span<const float> factors,
+                                    int64_t tokens = 0);
 
 // cos and sin for positions [0, reached). Angles are taken in double precision: a float product is off by
 // 4e-3 rad at position 65,536.

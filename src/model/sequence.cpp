@@ -63,7 +63,7 @@ SequenceState::SequenceState(const ModelConfig& config, std::span<const float> r
     layers.emplace_back(LayerCache(cache_type, layer.kv_heads, layer.head_dim, memory));
   for (const RopeConfig& own : config.ropes) {
     const auto factors = ropes.empty() ? rope_factors : std::span<const float>();
-    ropes.emplace_back(MakeRopeFrequencies(own, factors), own.interleaved, memory);
+    ropes.emplace_back(MakeRopeFrequencies(own, factors, prompt_tokens), own.interleaved, memory);
   }
   ReachRope(prompt_tokens);
 }

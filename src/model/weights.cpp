@@ -18,6 +18,7 @@ struct TensorNames {
   std::string embedding, embedding_norm, final_norm, head, layer_prefix;
   std::string attention_norm, query, key, value, qkv, output, ffn_norm, gate, up, down;
   std::string query_norm = {}, key_norm = {}, attention_post_norm = {}, ffn_post_norm = {};
+  std::string gate_up = {};  // gate's rows and then up's, in files that have no gate
 };
 
 TensorNames GgufNames(const ModelConfig& c) {
@@ -25,6 +26,7 @@ TensorNames GgufNames(const ModelConfig& c) {
                 "attn_norm",   "attn_q",          "attn_k",      "attn_v", "attn_qkv",
                 "attn_output", "ffn_norm",        "ffn_gate",    "ffn_up", "ffn_down"};
   if (!c.embedding_norm) n.embedding_norm.clear();
+  n.gate_up = "ffn_up";
   n.query_norm = "attn_q_norm";
   n.key_norm = "attn_k_norm";
   n.attention_post_norm = "post_attention_norm";
@@ -72,6 +74,10 @@ TensorNames HfNames(const ModelConfig& c, const TensorStore& store) {
                 "self_attn.o_proj", "post_attention_layernorm",
                 "mlp.gate_proj",    "mlp.up_proj",
                 "mlp.down_proj"};
+  if (c.fused_hf) {
+    n.qkv = "self_attn.qkv_proj";
+    n.gate_up = "mlp.gate_up_proj";
+  }
   n.query_norm = "self_attn.q_norm";
   n.key_norm = "self_attn.k_norm";
   if (c.shape.post_norms) {  // the norm that other models have before the FFN is here after the attention
@@ -112,6 +118,7 @@ class WeightsLoader {
       config_.tied_head = true;
     }
     LoadRopeFactors();
+    LoadLongFactors();
     weights_->store_ = std::move(store_);
     return std::shared_ptr<const Weights>(std::move(weights_));
   }
@@ -227,14 +234,31 @@ class WeightsLoader {
       w.attention_post_norm = LoadNorm(p + names_.attention_post_norm);
       w.ffn_post_norm = LoadNorm(p + names_.ffn_post_norm);
     }
-    const bool ffn_biases = config_.all_biases || config_.ffn_biases;
-    if (s.gated_ffn) w.gate = LoadLinear(p + names_.gate, layer.ffn, s.hidden, ffn_biases);
-    w.up = LoadLinear(p + names_.up, layer.ffn, s.hidden, ffn_biases);
-    w.down = LoadLinear(p + names_.down, s.hidden, layer.ffn, ffn_biases);
+    LoadGateAndUp(p, layer, w);
+    w.down = LoadLinear(p + names_.down, s.hidden, layer.ffn, config_.all_biases || config_.ffn_biases);
     weights_->layers.push_back(w);
   }
 
-  // GGUF stores q, k and v one after the other, so views can split them. Hugging Face's BLOOM interleaves
+  void LoadGateAndUp(const std::string& p, const LayerShape& layer, LayerWeights& w) {
+    const int64_t hidden = config_.shape.hidden;
+    const bool biases = config_.all_biases || config_.ffn_biases;
+    const bool gated = config_.shape.gated_ffn;
+    if (gated && !names_.gate_up.empty() && store_->Find(p + names_.gate + ".weight") == nullptr &&
+        store_->Find(p + names_.gate_up + ".weight") != nullptr) {
+      const Linear both = LoadLinear(p + names_.gate_up, 2 * layer.ffn, hidden, biases);
+      const auto half = [&](int64_t begin) -> Linear {
+        return {both.weight.Rows(begin, layer.ffn),
+                both.bias.empty() ? both.bias : both.bias.Cols(begin, layer.ffn)};
+      };
+      w.gate = half(0);
+      w.up = half(layer.ffn);
+      return;
+    }
+    if (gated) w.gate = LoadLinear(p + names_.gate, layer.ffn, hidden, biases);
+    w.up = LoadLinear(p + names_.up, layer.ffn, hidden, biases);
+  }
+
+  // Files store q, k and v one after the other, so views can split them. Hugging Face's BLOOM interleaves
   // them by head ([heads, 3, head_dim] rows), so they are copied.
   void LoadFused(const std::string& name, const LayerShape& layer, LayerWeights& w) {
     const int64_t q_dim = layer.query_width();
@@ -242,8 +266,9 @@ class WeightsLoader {
     const int64_t rows = q_dim + 2 * kv_dim;
     const TensorView fused = Matrix(name + ".weight", rows, config_.shape.hidden);
     const TensorView bias = Vector(name + ".bias", rows, config_.qkv_bias);
+    const bool by_head = hf_ && !config_.fused_hf;
     const auto part = [&](int index, int64_t begin, int64_t count) -> Linear {
-      if (!hf_) return {fused.Rows(begin, count), bias.empty() ? bias : bias.Cols(begin, count)};
+      if (!by_head) return {fused.Rows(begin, count), bias.empty() ? bias : bias.Cols(begin, count)};
       Tensor weight(fused.dtype, count, fused.cols);
       Tensor part_bias(DType::kF32, 1, count);
       const int64_t c = layer.head_dim;
@@ -258,11 +283,30 @@ class WeightsLoader {
       const TensorView owned = Own(std::move(weight));
       return {owned, bias.empty() ? TensorView{} : Own(std::move(part_bias))};
     };
-    if (hf_ && q_dim != kv_dim)
+    if (by_head && q_dim != kv_dim)
       Fail(name + ".weight", "is fused and grouped-query at once, which is not supported");
     w.query = part(0, 0, q_dim);
     w.key = part(1, q_dim, kv_dim);
     w.value = part(2, q_dim + kv_dim, kv_dim);
+  }
+
+  // Phi 3's, in GGUF. A file with none has RoPE without scaling.
+  void LoadLongFactors() {
+    if (hf_ || config_.ropes.empty()) return;
+    RopeConfig& rope = config_.ropes.front();
+    if (rope.scaling != RopeConfig::Scaling::kLongRope) return;
+    const bool has = store_->Find("rope_factors_long.weight") != nullptr ||
+                     store_->Find("rope_factors_short.weight") != nullptr;
+    if (!has) rope.scaling = RopeConfig::Scaling::kNone;
+    for (const auto& [name, to] : {std::pair{"rope_factors_long.weight", &rope.long_factors},
+                                   std::pair{"rope_factors_short.weight", &rope.short_factors}}) {
+      const TensorView factors = Vector(name, rope.dims / 2, has);
+      if (factors.empty()) continue;
+      for (const float f : factors.Row<float>(0)) {
+        if (!std::isfinite(f) || f <= 0) Fail(name, fmt::format("holds {}", f));
+        to->push_back(f);
+      }
+    }
   }
 
   void LoadRopeFactors() {

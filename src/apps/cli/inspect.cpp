@@ -26,7 +26,7 @@ namespace {
 
 std::string RopeText(const ModelConfig& c) {
   if (c.shape.alibi) return "ALiBi";
-  const char* const scaling[] = {"none", "linear", "yarn", "llama3"};
+  const char* const scaling[] = {"none", "linear", "yarn", "llama3", "longrope"};
   const RopeConfig& first = c.ropes.front();
   std::string text = fmt::format("RoPE, base {:g}, {} dimensions", first.base, first.dims);
   if (first.scaling != RopeConfig::Scaling::kNone) {
