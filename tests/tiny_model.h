@@ -81,7 +81,7 @@ struct TinyModel {
 };
 
 struct TinyOptions {
-  std::string architecture = "llama";  // or "qwen2", "bloom", "gemma3"
+  std::string architecture = "llama";  // or another of TinyArchitectures
   int layers = 6;
   bool interleaved = true;  // llama and qwen2: the pairing of RoPE
   uint64_t seed = 1;
@@ -91,29 +91,30 @@ struct TinyOptions {
 
 // The architectures of tiny models that the backend computes (Backend::CheckNeeds).
 inline std::vector<std::string> TinyArchitectures(const Backend& be) {
-  std::vector<std::string> names = {"llama", "qwen2", "bloom"};
-  if (be.name() != "gpu") names.emplace_back("gemma3");
-  return names;
+  if (be.name() == "gpu") return {"llama", "qwen2", "bloom"};
+  return {"llama", "qwen2", "bloom", "gemma3", "smollm3", "olmo2", "mistral3"};
 }
 
 inline ModelConfig TinyConfig(const TinyOptions& options) {
   ModelConfig c;
   const bool bloom = options.architecture == "bloom";
   const bool gemma = options.architecture == "gemma3";
+  const bool olmo = options.architecture == "olmo2";
   c.shape = {.architecture = options.architecture,
              .name = "tiny",
              .hidden = 64,
              .vocab = 50,
              .gated_ffn = !bloom,
              .alibi = bloom,
-             .post_norms = gemma};
+             .post_norms = gemma || olmo};
   for (int l = 0; l < options.layers; ++l) {
-    const bool windowed = gemma && l % 3 != 2;
+    const bool windowed = (gemma || olmo) && l % 3 != 2;
+    const bool unturned = bloom || (options.architecture == "smollm3" && l % 4 == 3);
     c.shape.layers.push_back({.heads = 8,
                               .kv_heads = bloom ? 8 : options.kv_heads,
                               .head_dim = options.head_dim,
                               .window = windowed ? 1000 : 0,  // longer than most prompts of tests
-                              .rope = bloom      ? kNoRope
+                              .rope = unturned   ? kNoRope
                                       : windowed ? 1
                                                  : 0,
                               .ffn = 96});
@@ -123,11 +124,13 @@ inline ModelConfig TinyConfig(const TinyOptions& options) {
   c.ffn = bloom ? FfnKind::kGelu : gemma ? FfnKind::kGeGlu : FfnKind::kSwiGlu;
   if (!bloom) c.ropes = {{.dims = options.head_dim, .interleaved = options.interleaved}};
   c.qkv_bias = bloom || options.architecture == "qwen2";
-  c.head_norms = gemma;
-  if (gemma) {
+  c.head_norms = gemma || olmo;
+  c.whole_norms = olmo;
+  c.pre_norms = !olmo;
+  if (gemma || olmo)
     c.ropes.push_back({.dims = options.head_dim, .base = 100, .interleaved = options.interleaved});
-    c.embedding_scale = 8;
-  }
+  if (gemma) c.embedding_scale = 8;
+  if (options.architecture == "mistral3") c.query_temperature = {.beta = 0.3, .context = 40};
   c.all_biases = c.embedding_norm = bloom;
   return c;
 }
@@ -147,7 +150,9 @@ inline void AddTinyLayer(const ModelShape& s, int l, TinyStore& store, TestRando
     if (bloom) store.Add(p + name + ".bias", {s.hidden}, 0.1f, 0, random);
   };
   const bool biased = bloom || s.architecture == "qwen2";
-  norm("attn_norm", s.hidden);
+  const bool gemma = s.architecture == "gemma3";
+  const bool olmo = s.architecture == "olmo2";
+  if (!olmo) norm("attn_norm", s.hidden);
   if (bloom) {
     linear("attn_qkv", q + 2 * kv, s.hidden, true);
   } else {
@@ -156,9 +161,10 @@ inline void AddTinyLayer(const ModelShape& s, int l, TinyStore& store, TestRando
     linear("attn_v", kv, s.hidden, biased);
   }
   linear("attn_output", s.hidden, q, bloom);
-  norm("ffn_norm", s.hidden);
-  if (s.architecture == "gemma3") {
-    for (const char* name : {"attn_q_norm", "attn_k_norm"}) norm(name, layer.head_dim);
+  if (!olmo) norm("ffn_norm", s.hidden);
+  if (gemma || olmo) {
+    norm("attn_q_norm", olmo ? q : layer.head_dim);
+    norm("attn_k_norm", olmo ? kv : layer.head_dim);
     for (const char* name : {"post_attention_norm", "post_ffw_norm"}) norm(name, s.hidden);
   }
   if (s.gated_ffn) linear("ffn_gate", layer.ffn, s.hidden, false);

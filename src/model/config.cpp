@@ -27,6 +27,19 @@ void RefuseExperts(const GgufMetadata& m, const std::string& prefix) {
          fmt::format("= {}: mixtures of experts are not supported", experts));
 }
 
+// What other architectures do, and this one's layer does not: a file with such a key is not what it says.
+void RefuseOthers(const GgufMetadata& m, const std::string& prefix, const Architecture& row) {
+  for (const auto& [key, neutral] : {std::pair{"embedding_scale", 1.0}, std::pair{"residual_scale", 1.0},
+                                     std::pair{"logit_scale", 1.0}, std::pair{"attention.clamp_kqv", 0.0}}) {
+    if (row.multipliers && neutral == 1) continue;
+    const double value = m.Number(prefix + key).value_or(neutral);
+    if (value != neutral)
+      Refuse(m.path(), prefix + key, fmt::format("= {} is not supported for this architecture", value));
+  }
+  if (!m.Bool(prefix + "attention.causal").value_or(true))
+    Refuse(m.path(), prefix + "attention.causal", "= false is not supported");
+}
+
 }  // namespace
 
 ModelConfig ConfigFromGguf(const GgufMetadata& m) {
@@ -42,6 +55,7 @@ ModelConfig ConfigFromGguf(const GgufMetadata& m) {
                        [&](const std::string& k) { return m.Number(k); },
                        [&](const std::string& k) { return m.IsArray(k) ? m.Integers(k) : std::nullopt; }};
   RefuseExperts(m, p);
+  RefuseOthers(m, p, row);
   ReadShape(
       read,
       {p + "block_count", p + "embedding_length", p + "feed_forward_length", p + "attention.head_count",

@@ -142,7 +142,7 @@ ModelConfig ReadHfConfig(const nlohmann::json& j, const std::string& folder, std
   if (nested.empty()) return ReadText(j, type, keys.path, std::nullopt, of_reader);
   if (!keys.Has("text_config") || !j["text_config"].is_object())
     Refuse(keys.path, "text_config", fmt::format("is not an object, which model_type = '{}' needs", type));
-  const HfKeys text{j["text_config"], keys.path + ", text_config:"};
+  const HfKeys text{j["text_config"], keys.path + ", text_config"};
   const std::string own_type = text.Has("model_type") ? text.Text("model_type") : std::string(nested);
   // The folder's own key counts. Without it, a folder without a head's matrix ties the head.
   const bool tied = keys.Flag("tie_word_embeddings", text.Flag("tie_word_embeddings", true));

@@ -1,8 +1,8 @@
 // The positions in a config.json. Older files have rope_theta and rope_scaling; newer ones rope_parameters,
 // with theta inside, and where layers differ one object for each kind of layer.
 #include <algorithm>
-#include <array>
 #include <cmath>
+#include <iterator>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -16,30 +16,20 @@ namespace {
 
 using Scaling = RopeConfig::Scaling;
 
-// The keys of a rope's object that the reader knows, or that change nothing for text: the sections of
-// Qwen3-VL's rope turn text by one position.
-constexpr auto kRopeKeys = std::to_array<std::string_view>({"rope_type",
-                                                            "type",
-                                                            "rope_theta",
-                                                            "factor",
-                                                            "original_max_position_embeddings",
-                                                            "low_freq_factor",
-                                                            "high_freq_factor",
-                                                            "beta_fast",
-                                                            "beta_slow",
-                                                            "attention_factor",
-                                                            "mscale",
-                                                            "mscale_all_dim",
-                                                            "truncate",
-                                                            "partial_rotary_factor",
-                                                            "llama_4_scaling_beta",
-                                                            "mrope_section",
-                                                            "mrope_interleaved",
-                                                            "short_factor",
-                                                            "long_factor",
-                                                            "max_position_embeddings",
-                                                            "full_attention",
-                                                            "sliding_attention"});
+// The keys of a rope's object that the reader knows, or that change nothing: the sections of Qwen3-VL's rope
+// turn text by one position, and `finetuned` is a remark.
+constexpr std::string_view kRopeKeys[] = {"rope_type",        "type",
+                                          "rope_theta",       "factor",
+                                          "low_freq_factor",  "beta_fast",
+                                          "beta_slow",        "original_max_position_embeddings",
+                                          "high_freq_factor", "mscale",
+                                          "mscale_all_dim",   "partial_rotary_factor",
+                                          "attention_factor", "truncate",
+                                          "short_factor",     "llama_4_scaling_beta",
+                                          "long_factor",      "mrope_section",
+                                          "finetuned",        "max_position_embeddings",
+                                          "full_attention",   "sliding_attention",
+                                          "mrope_interleaved"};
 
 // The object of one rope, which config.json calls `name`. A null value counts as absent.
 struct RopeObject {
@@ -63,7 +53,7 @@ struct RopeObject {
 void CheckObject(const nlohmann::json& json, const std::string& name, const std::string& path) {
   if (!json.is_object()) Refuse(path, name, "is not an object");
   for (const auto& [key, value] : json.items()) {
-    if (std::ranges::find(kRopeKeys, key) == kRopeKeys.end() && !value.is_null())
+    if (std::ranges::find(kRopeKeys, key) == std::end(kRopeKeys) && !value.is_null())
       Refuse(path, name + "." + key, "is not supported");
   }
 }
@@ -73,7 +63,10 @@ Scaling ReadType(const RopeObject& object) {
   if (!object.json.contains(key) && !object.Has("factor")) return Scaling::kNone;
   if (!object.Has(key) || !object.json[key].is_string())
     Refuse(object.path, object.name + ".rope_type", "is not a string");
-  return ScalingByName(object.json[key].get<std::string>(), object.path, object.name + ".rope_type");
+  const Scaling scaling =
+      ScalingByName(object.json[key].get<std::string>(), object.path, object.name + ".rope_type");
+  // Older files of Phi 3 call it so.
+  return scaling == Scaling::kYarn && object.Has("long_factor") ? Scaling::kLongRope : scaling;
 }
 
 void ReadYarn(const RopeObject& object, RopeConfig& r) {

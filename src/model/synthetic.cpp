@@ -39,6 +39,10 @@ constexpr KnownShape kShapes[] = {
     {"qwen2.5-0.5b", "qwen2", 24, 896, 4864, 14, 2, 64, 151936, 32768, 1000000, true},
     {"qwen2.5-1.5b", "qwen2", 28, 1536, 8960, 12, 2, 128, 151936, 32768, 1000000, true},
     {"qwen2.5-7b", "qwen2", 28, 3584, 18944, 28, 4, 128, 152064, 131072, 1000000, false},
+    {"qwen3-0.6b", "qwen3", 28, 1024, 3072, 16, 8, 128, 151936, 40960, 1000000, true},
+    {"qwen3-4b", "qwen3", 36, 2560, 9728, 32, 8, 128, 151936, 40960, 1000000, true},
+    {"qwen3-8b", "qwen3", 36, 4096, 12288, 32, 8, 128, 151936, 40960, 1000000, false},
+    {"smollm3-3b", "smollm3", 36, 2048, 11008, 16, 4, 128, 128256, 65536, 5000000, true},
     {"bloom-7b", "bloom", 30, 4096, 16384, 32, 32, 128, 250880, 2048, 0, true},
     {"gemma-3-270m", "gemma3", 18, 640, 2048, 4, 1, 256, 262144, 32768, 1000000, true, 512},
     {"gemma-3-1b", "gemma3", 26, 1152, 6912, 4, 1, 256, 262144, 32768, 1000000, true, 512},
@@ -60,6 +64,7 @@ ModelConfig ConfigOf(const KnownShape& k) {
   const std::string_view architecture = k.architecture;
   const bool bloom = architecture == "bloom";
   const bool gemma = architecture == "gemma3";
+  const bool smollm3 = architecture == "smollm3";
   c.shape = {.architecture = k.architecture,
              .name = k.name,
              .hidden = k.hidden,
@@ -73,22 +78,23 @@ ModelConfig ConfigOf(const KnownShape& k) {
                               .kv_heads = k.kv_heads,
                               .head_dim = k.head_dim,
                               .window = windowed ? k.window : 0,
-                              .rope = bloom               ? kNoRope
-                                      : gemma && windowed ? 1
-                                                          : 0,
+                              .rope = bloom || (smollm3 && l % 4 == 3) ? kNoRope
+                                      : gemma && windowed              ? 1
+                                                                       : 0,
                               .ffn = k.ffn});
   }
   c.context = k.context;
   c.norm = bloom ? NormKind::kLayer : NormKind::kRms;
   c.ffn = bloom ? FfnKind::kGelu : gemma ? FfnKind::kGeGlu : FfnKind::kSwiGlu;
-  if (!bloom) c.ropes = {{.dims = k.head_dim, .base = k.rope_base, .interleaved = architecture == "llama"}};
+  if (!bloom)
+    c.ropes = {{.dims = k.head_dim, .base = k.rope_base, .interleaved = architecture == "llama" || smollm3}};
   c.qkv_bias = bloom || architecture == "qwen2";
   if (gemma) {
     c.ropes.push_back({.dims = k.head_dim, .base = 10000});
-    c.head_norms = true;
     c.embedding_scale = std::sqrt(static_cast<double>(k.hidden));
-    c.norm_eps = 1e-6;
   }
+  c.head_norms = gemma || architecture == "qwen3";
+  if (c.head_norms || smollm3) c.norm_eps = 1e-6;
   c.all_biases = c.embedding_norm = bloom;
   c.tied_head = k.tied;
   return c;

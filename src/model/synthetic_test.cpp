@@ -2,7 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <string>
 #include <vector>
+
+#include "formats/gguf.h"
+#include "model/weights.h"
+#include "test_files.h"
 
 namespace coppice {
 namespace {
@@ -16,6 +22,38 @@ TEST(Synthetic, AnElementFollowsFromItsNameAndPlace) {
   EXPECT_EQ(values.front(), -0.154658452f);
   EXPECT_EQ(values[1], 0.0920654684f);
   EXPECT_EQ(values.back(), 0.548132181f);
+}
+
+// A file of a shape says what the shape is: the reader finds the same sizes, windows, ropes and norms.
+TEST(Synthetic, AFileReadsAsItsShape) {
+  for (const char* name :
+       {"llama-3.2-1b", "qwen2.5-0.5b", "qwen3-0.6b", "qwen3-4b", "smollm3-3b", "bloom-7b"}) {
+    SyntheticModel model = ParseShape(std::string(name) + ":f32");
+    ModelShape& shape = model.config.shape;
+    shape.hidden = 64;
+    shape.vocab = 300;
+    shape.layers.resize(5);
+    for (LayerShape& layer : shape.layers) {
+      const bool bloom = shape.architecture == "bloom";
+      layer.heads = bloom ? 2 : 4;
+      layer.head_dim = bloom || !model.config.head_norms ? 64 / layer.heads : layer.head_dim;
+      layer.kv_heads = 2;
+      layer.ffn = 32;
+    }
+    for (RopeConfig& rope : model.config.ropes) rope.dims = shape.layer(0).head_dim;
+    const TempFolder folder;
+    const std::string path = folder.path() + "/model.gguf";
+    WriteSyntheticGguf(model, path, nullptr);
+    const std::shared_ptr<const GgufFile> file = GgufFile::Open(path);
+    ModelConfig read = ConfigFromGguf(file->metadata());
+    Weights::Load(file, read);
+    for (RopeConfig& rope : read.ropes) rope.original_context = 0;  // of scaled ropes
+    EXPECT_EQ(read.shape.layers, shape.layers) << name;
+    EXPECT_EQ(read.ropes, model.config.ropes) << name;
+    EXPECT_EQ(read.head_norms, model.config.head_norms) << name;
+    EXPECT_EQ(read.tied_head, model.config.tied_head) << name;
+    EXPECT_FLOAT_EQ(static_cast<float>(read.norm_eps), static_cast<float>(model.config.norm_eps)) << name;
+  }
 }
 
 }  // namespace
