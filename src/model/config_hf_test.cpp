@@ -168,6 +168,7 @@ TEST(ConfigFromHf, LongRope) {
   EXPECT_FALSE(KeysDependOnLength(c, 16));
   for (const auto& [key, value, part] : std::vector<std::tuple<const char*, HfJson, const char*>>{
            {"long_factor", {1, 2}, "long_factor is not a list of 4 numbers"},
+           {"short_factor", {1, 2, 1e-60, 1}, "short_factor holds a value that is not positive"},
            {"short_factor", {1, 2, 0, 1}, "short_factor holds a value that is not positive"},
            {"short_factor", nullptr, "short_factor is missing"}})
     EXPECT_THAT(HfRefusal(Changed(phi, "rope_scaling", Changed(scaling, key, value))), HasSubstr(part));
@@ -222,6 +223,8 @@ TEST(ConfigFromHf, GranitesMultipliers) {
     EXPECT_THAT(HfRefusal(Changed(granite, key, 0)), HasSubstr(std::string(key) + " = 0")) << key;
     EXPECT_THAT(HfRefusal({{"model_type", "llama"}, {key, 3}}), HasSubstr(std::string(key) + " = 3 is not"));
   }
+  EXPECT_THAT(HfRefusal(Changed(granite, "residual_multiplier", 1e-30)),
+              HasSubstr("is not from 1e-06 to 1e+06"));
   EXPECT_EQ(ReadHf({{"model_type", "llama"}, {"residual_multiplier", 1.0}}).embedding_scale, 1);
   EXPECT_THAT(HfRefusal({{"model_type", "llama"}, {"num_local_experts", 8}}),
               HasSubstr("num_local_experts = 8"));

@@ -62,7 +62,8 @@ void ReadGgufTemperature(const KeyReader& read, const std::string& prefix, const
                          const RopeConfig& rope, ModelConfig& c) {
   const std::string key = prefix + "attention.temperature_scale";
   const double beta = read.number(key).value_or(0);
-  if (!std::isfinite(beta) || beta < 0) Refuse(read.path, key, fmt::format("= {} is negative", beta));
+  if (!(beta >= 0 && beta <= kLargestTemperature))
+    Refuse(read.path, key, fmt::format("= {} is not from 0 to {}", beta, kLargestTemperature));
   if (beta == 0) return;
   if (!traits.query_temperature) Refuse(read.path, key, fmt::format("= {} is not supported", beta));
   c.query_temperature = {.beta = beta, .context = rope.original_context};

@@ -20,6 +20,8 @@ void ReadHfPositions(const HfKeys& keys, const KeyReader& read, const PositionTr
 
 // ---- Of both formats
 
+inline constexpr double kLargestTemperature = 1000;  // QueryTemperature::beta; models have 0.1
+
 // Gives each layer its rope; `windowed`: of layers with a sliding window, if they have their own. With
 // `whole_heads` a rope turns all dimensions of a layer's heads, whatever its own `dims`. `key` names the
 // dimensions in the file.

@@ -95,8 +95,7 @@ std::vector<float> ReadFactors(const RopeObject& object, const char* key, int di
   std::vector<float> factors;
   for (const nlohmann::json& value : list) {
     const double factor = value.is_number() ? value.get<double>() : 0;
-    if (!(factor > 0) || !std::isfinite(factor))
-      Refuse(object.path, name, "holds a value that is not positive");
+    if (!(factor > 1e-30 && factor < 1e30)) Refuse(object.path, name, "holds a value that is not positive");
     factors.push_back(static_cast<float>(factor));
   }
   return factors;
@@ -179,6 +178,8 @@ void ReadTemperature(const RopeObject& object, const PositionTraits& traits, con
   if (!traits.query_temperature) return;
   const double beta = object.Number("llama_4_scaling_beta", 0);
   const int64_t context = r.scaling == Scaling::kNone ? c.context : r.original_context;
+  if (beta > kLargestTemperature)
+    Refuse(object.path, object.name + ".llama_4_scaling_beta", fmt::format("= {} is too large", beta));
   if (beta > 0) c.query_temperature = {.beta = beta, .context = context};
 }
 

@@ -63,15 +63,27 @@ void RefuseSoftcaps(const KeyReader& read, const std::string& prefix) {
   }
 }
 
+namespace {
+
+double Multiplier(const KeyReader& read, const std::string& key) {
+  constexpr double kMost = 1e6;  // far from what fp32 holds, also squared; models have 0.1 to 12
+  const double value = read.Positive(key, 1);
+  if (value > kMost || value < 1 / kMost)
+    Refuse(read.path, key, fmt::format("= {} is not from {:g} to {:g}", value, 1 / kMost, kMost));
+  return value;
+}
+
+}  // namespace
+
 void ReadMultipliers(const KeyReader& read, const MultiplierKeys& keys, ModelConfig& c) {
-  const double residual = read.Positive(keys.residual, 1);
+  const double residual = Multiplier(read, keys.residual);
   // x + r f(norm(x)) for every layer is r times u + f(norm(u)) with u = x / r, and norm(u) is norm(x) where
   // the norm's epsilon shrinks with the square: so the layer needs no multiplier. No architecture with
   // multipliers has norms elsewhere.
-  c.embedding_scale = read.Positive(keys.embedding, 1) / residual;
+  c.embedding_scale = Multiplier(read, keys.embedding) / residual;
   c.norm_eps /= residual * residual;
-  if (read.number(keys.attention)) c.attention_scale = read.Positive(keys.attention, 1);
-  c.logit_scale = 1 / read.Positive(keys.logits, 1);
+  if (read.number(keys.attention)) c.attention_scale = Multiplier(read, keys.attention);
+  c.logit_scale = 1 / Multiplier(read, keys.logits);
 }
 
 }  // namespace coppice

@@ -42,7 +42,7 @@ std::string RopeText(const ModelConfig& c) {
                         of_window ? "layers with a window" : "some layers");
   }
   const auto without = std::ranges::count(c.shape.layers, kNoRope, &LayerShape::rope);
-  if (without > 0) text += fmt::format("; none in {} layers", without);
+  if (without > 0) text += fmt::format("; none in {} layer{}", without, without == 1 ? "" : "s");
   return text;
 }
 
