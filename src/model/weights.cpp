@@ -8,85 +8,11 @@
 #include "base/error.h"
 #include "formats/printable.h"
 #include "formats/quants.h"
+#include "model/tensor_names.h"
 
 namespace coppice {
 
 namespace {
-
-// A format's names for the tensors of an architecture; "" if it has no such tensor. `qkv` is a fused tensor.
-struct TensorNames {
-  std::string embedding, embedding_norm, final_norm, head, layer_prefix;
-  std::string attention_norm, query, key, value, qkv, output, ffn_norm, gate, up, down;
-  std::string query_norm = {}, key_norm = {}, attention_post_norm = {}, ffn_post_norm = {};
-  std::string gate_up = {};  // gate's rows and then up's, in files that have no gate
-};
-
-TensorNames GgufNames(const ModelConfig& c) {
-  TensorNames n{"token_embd",  "token_embd_norm", "output_norm", "output", "blk.{}.",
-                "attn_norm",   "attn_q",          "attn_k",      "attn_v", "attn_qkv",
-                "attn_output", "ffn_norm",        "ffn_gate",    "ffn_up", "ffn_down"};
-  if (!c.embedding_norm) n.embedding_norm.clear();
-  n.gate_up = "ffn_up";
-  n.query_norm = "attn_q_norm";
-  n.key_norm = "attn_k_norm";
-  n.attention_post_norm = "post_attention_norm";
-  n.ffn_post_norm = "post_ffw_norm";
-  return n;
-}
-
-// What stands before the names of a text model's tensors; folders with several models have more before them.
-std::string HfPrefix(const TensorStore& store) {
-  for (const char* prefix : {"model.", "model.language_model.", "language_model.model.", ""}) {
-    if (store.Find(std::string(prefix) + "embed_tokens.weight") != nullptr ||
-        store.Find(std::string(prefix) + "norm.weight") != nullptr)
-      return prefix;
-  }
-  return "model.";
-}
-
-TensorNames HfNames(const ModelConfig& c, const TensorStore& store) {
-  if (c.shape.alibi) {
-    // bigscience/bloom names its tensors without the prefix "transformer." of the smaller checkpoints.
-    const std::string p = store.Find("word_embeddings.weight") != nullptr ? "" : "transformer.";
-    return {p + "word_embeddings",
-            p + "word_embeddings_layernorm",
-            p + "ln_f",
-            "lm_head",
-            p + "h.{}.",
-            "input_layernorm",
-            "",
-            "",
-            "",
-            "self_attention.query_key_value",
-            "self_attention.dense",
-            "post_attention_layernorm",
-            "",
-            "mlp.dense_h_to_4h",
-            "mlp.dense_4h_to_h"};
-  }
-  const std::string p = HfPrefix(store);
-  const bool nested = store.Find("language_model.lm_head.weight") != nullptr;
-  TensorNames n{p + "embed_tokens", "",
-                p + "norm",         nested ? "language_model.lm_head" : "lm_head",
-                p + "layers.{}.",   "input_layernorm",
-                "self_attn.q_proj", "self_attn.k_proj",
-                "self_attn.v_proj", "",
-                "self_attn.o_proj", "post_attention_layernorm",
-                "mlp.gate_proj",    "mlp.up_proj",
-                "mlp.down_proj"};
-  if (c.fused_hf) {
-    n.qkv = "self_attn.qkv_proj";
-    n.gate_up = "mlp.gate_up_proj";
-  }
-  n.query_norm = "self_attn.q_norm";
-  n.key_norm = "self_attn.k_norm";
-  if (c.shape.post_norms) {  // the norm that other models have before the FFN is here after the attention
-    n.attention_post_norm = "post_attention_layernorm";
-    n.ffn_norm = "pre_feedforward_layernorm";
-    n.ffn_post_norm = "post_feedforward_layernorm";
-  }
-  return n;
-}
 
 std::string ShapeText(int64_t rows, int64_t cols) {
   return rows == 1 ? fmt::format("[{}]", cols) : fmt::format("[{}, {}]", rows, cols);
@@ -100,7 +26,7 @@ class WeightsLoader {
       : store_(std::move(store)),
         config_(config),
         hf_(config.hf_names),
-        names_(hf_ ? HfNames(config, *store_) : GgufNames(config)),
+        names_(hf_ ? HfTensorNames(config, *store_) : GgufTensorNames(config)),
         weights_(new Weights()) {}
 
   std::shared_ptr<const Weights> Load() {
