@@ -4,6 +4,8 @@
 // u64 length and bytes; an array is a u32 type, a u64 count and the elements. Source: gguf.md of ggml.
 #include "formats/gguf_parse.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -58,10 +60,10 @@ constexpr auto kGgmlTypes = std::to_array<GgmlType>({
     {17, "IQ2_XS", {}},
     {18, "IQ3_XXS", {}},
     {19, "IQ1_S", {}},
-    {20, "IQ4_NL", {}},
+    {20, "IQ4_NL", DType::kIQ4_NL},
     {21, "IQ3_S", {}},
     {22, "IQ2_S", {}},
-    {23, "IQ4_XS", {}},
+    {23, "IQ4_XS", DType::kIQ4_XS},
     {24, "I8", {}},
     {25, "I16", {}},
     {26, "I32", {}},
@@ -74,8 +76,23 @@ constexpr auto kGgmlTypes = std::to_array<GgmlType>({
     {33, "Q4_0_8_8, removed from the format", {}},
     {34, "TQ1_0", {}},
     {35, "TQ2_0", {}},
-    {39, "MXFP4", {}},
+    {36, "IQ4_NL_4_4, removed from the format", {}},
+    {37, "IQ4_NL_4_8, removed from the format", {}},
+    {38, "IQ4_NL_8_8, removed from the format", {}},
+    {39, "MXFP4", DType::kMXFP4},
+    {40, "NVFP4", {}},
+    {41, "Q1_0", {}},
+    {42, "Q2_0", {}},
 });
+
+// For a refusal: the types that are supported.
+std::string SupportedTypes() {
+  std::string names;
+  for (const GgmlType& type : kGgmlTypes) {
+    if (type.type) names += fmt::format("{}{}", names.empty() ? "" : ", ", type.name);
+  }
+  return names;
+}
 
 class Parser {
  public:
@@ -287,7 +304,8 @@ class Parser {
     const auto found = std::ranges::find(kGgmlTypes, number, &GgmlType::number);
     if (found == kGgmlTypes.end()) in_.Fail("tensor '{}' has the unknown type {}", Printable(name), number);
     if (!found->type) {
-      in_.Fail("tensor '{}' has the unsupported type {} ({})", Printable(name), number, found->name);
+      in_.Fail("tensor '{}' has the unsupported type {} ({}); take a file of {}", Printable(name), number,
+               found->name, SupportedTypes());
     }
     return *found->type;
   }

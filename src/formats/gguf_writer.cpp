@@ -69,6 +69,12 @@ uint32_t GgmlNumber(DType type) {
       return 13;
     case DType::kQ6_K:
       return 14;
+    case DType::kIQ4_NL:
+      return 20;
+    case DType::kIQ4_XS:
+      return 23;
+    case DType::kMXFP4:
+      return 39;
   }
   COPPICE_CHECK(false && "a DType without a number");
   return 0;

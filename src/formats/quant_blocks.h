@@ -59,10 +59,32 @@ struct BlockQ6_K {   // 16 groups of 16: x = d scale (q - 32)
   int8_t scales[16];
   F16 d;
 };
+struct BlockIQ4_NL {  // x = d kValuesIQ4[q]
+  F16 d;
+  uint8_t q[16];  // as in Q4_0
+};
+struct BlockMXFP4 {  // x = 2^(e - 128) kValuesMXFP4[q]
+  uint8_t e;
+  uint8_t q[16];  // as in Q4_0
+};
+struct BlockIQ4_XS {  // 8 groups of 32: x = d (scale - 32) kValuesIQ4[q]
+  F16 d;
+  uint8_t high[2];    // little-endian 16 bits: bits 2 i and 2 i + 1 are the upper two of scale i
+  uint8_t scales[4];  // the lower four, a nibble each, the first in the low one
+  uint8_t q[128];     // of each group 16 bytes, as in Q4_0
+};
+
+// The values of the codes of IQ4_NL and IQ4_XS (kvalues_iq4nl of ggml).
+inline constexpr int8_t kValuesIQ4[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                          1,    13,   25,  38,  53,  69,  89,  113};
+// Those of MXFP4: twice the values of E2M1 in the OCP Microscaling Formats specification 1.0, so that all are
+// integers; the scale is half of the block's.
+inline constexpr int8_t kValuesMXFP4[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 static_assert(sizeof(BlockQ4_0) == 18 && sizeof(BlockQ4_1) == 20 && sizeof(BlockQ5_0) == 22);
 static_assert(sizeof(BlockQ5_1) == 24 && sizeof(BlockQ8_0) == 34 && sizeof(BlockQ2_K) == 84);
 static_assert(sizeof(BlockQ3_K) == 110 && sizeof(BlockQ4_K) == 144 && sizeof(BlockQ5_K) == 176);
-static_assert(sizeof(BlockQ6_K) == 210);
+static_assert(sizeof(BlockQ6_K) == 210 && sizeof(BlockIQ4_NL) == 18 && sizeof(BlockMXFP4) == 17);
+static_assert(sizeof(BlockIQ4_XS) == 136);
 
 }  // namespace coppice

@@ -119,6 +119,28 @@ void Decode(const BlockQ6_K& b, float* y) {
   }
 }
 
+void Decode(const BlockIQ4_NL& b, float* y) {
+  const float d = ToFloat(b.d);
+  for (int i = 0; i < kSmall; ++i) y[i] = static_cast<float>(kValuesIQ4[Nibble(b.q, i)]) * d;
+}
+
+void Decode(const BlockMXFP4& b, float* y) {
+  const float d = std::ldexp(1.0f, b.e - 128);  // exact: subnormal for e = 0 and 1
+  for (int i = 0; i < kSmall; ++i) y[i] = static_cast<float>(kValuesMXFP4[Nibble(b.q, i)]) * d;
+}
+
+void Decode(const BlockIQ4_XS& b, float* y) {
+  const float d = ToFloat(b.d);
+  for (int group = 0; group < kSuper / kSmall; ++group) {
+    const int low = (b.scales[group / 2] >> (group % 2 * 4)) & 15;
+    const int high = (b.high[group / 4] >> (group % 4 * 2)) & 3;
+    const float scale = d * static_cast<float>((low | high << 4) - 32);
+    for (int i = 0; i < kSmall; ++i) {
+      y[group * kSmall + i] = scale * static_cast<float>(kValuesIQ4[Nibble(b.q + group * 16, i)]);
+    }
+  }
+}
+
 // Copies each block, because blocks in a file may be misaligned for their fp16 members.
 template <typename Block>
 void DecodeAll(const std::byte* blocks, std::span<float> y, size_t values) {
@@ -220,6 +242,12 @@ void DequantizeRow(DType type, const std::byte* blocks, std::span<float> y) {
       return DecodeAll<BlockQ5_K>(blocks, y, kSuper);
     case DType::kQ6_K:
       return DecodeAll<BlockQ6_K>(blocks, y, kSuper);
+    case DType::kIQ4_NL:
+      return DecodeAll<BlockIQ4_NL>(blocks, y, kSmall);
+    case DType::kMXFP4:
+      return DecodeAll<BlockMXFP4>(blocks, y, kSmall);
+    case DType::kIQ4_XS:
+      return DecodeAll<BlockIQ4_XS>(blocks, y, kSuper);
   }
 }
 

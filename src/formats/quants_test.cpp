@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -135,6 +136,24 @@ TEST(Quants, MatchTheReferenceOfTinyKquant) {
     ++compared;
   }
   EXPECT_EQ(compared, 4);
+}
+
+// The same bits as the values that the gguf package reads (tools/make_quant_golden.py).
+TEST(Quants, TypesWithTablesMatchTheGgufPackage) {
+  const auto golden = ReadJsonFile(COPPICE_SOURCE_DIR "/tests/data/quants/blocks.json");
+  for (const DType type : {DType::kIQ4_NL, DType::kMXFP4, DType::kIQ4_XS}) {
+    const auto& of_type = golden.at(std::string(Info(type).name));
+    const auto bytes = of_type.at("bytes").get<std::vector<uint8_t>>();
+    const auto bits = of_type.at("bits").get<std::vector<uint32_t>>();
+    ASSERT_EQ(BytesOf(type, static_cast<int64_t>(bits.size())), static_cast<int64_t>(bytes.size()));
+    std::vector<float> y(bits.size());
+    DequantizeRow(type, reinterpret_cast<const std::byte*>(bytes.data()), y);
+    for (size_t i = 0; i < y.size(); ++i) {
+      // Zeros may differ in their sign.
+      ASSERT_TRUE(std::bit_cast<uint32_t>(y[i]) == bits[i] || (y[i] == 0 && bits[i] << 1 == 0))
+          << Info(type).name << " value " << i << ": " << y[i];
+    }
+  }
 }
 
 std::vector<float> RoundTrip(DType type, const std::vector<float>& x) {

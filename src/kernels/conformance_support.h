@@ -65,12 +65,15 @@ inline Tensor RandomBlocks(DType type, int64_t rows, int64_t cols, uint32_t seed
   static const std::vector<Factors> kFactors = {
       {DType::kQ4_0, {0}},    {DType::kQ4_1, {0, 2}},   {DType::kQ5_0, {0}},   {DType::kQ5_1, {0, 2}},
       {DType::kQ8_0, {0}},    {DType::kQ2_K, {80, 82}}, {DType::kQ3_K, {108}}, {DType::kQ4_K, {0, 2}},
-      {DType::kQ5_K, {0, 2}}, {DType::kQ6_K, {208}}};
+      {DType::kQ5_K, {0, 2}}, {DType::kQ6_K, {208}},    {DType::kIQ4_NL, {0}}, {DType::kIQ4_XS, {0}}};
   std::mt19937 generator(seed);
   std::uniform_real_distribution<float> factor(-0.02f, 0.02f);
   Tensor t(type, rows, cols);
   std::byte* bytes = t.mutable_view().data;
   for (int64_t i = 0; i < t.bytes(); ++i) bytes[i] = static_cast<std::byte>(generator());
+  for (int64_t block = 0; type == DType::kMXFP4 && block < t.bytes(); block += Info(type).block_bytes) {
+    bytes[block] = static_cast<std::byte>(118 + generator() % 6);  // scales of 2^-10 to 2^-5
+  }
   for (const Factors& f : kFactors) {
     if (f.type != type) continue;
     for (int64_t block = 0; block < t.bytes(); block += Info(type).block_bytes) {

@@ -38,9 +38,10 @@ Matrix NaiveProduct(const TensorView& x, const TensorView& w, const TensorView& 
   return y;
 }
 
-const std::vector<DType> kTypes = {DType::kF32,  DType::kF16,  DType::kBF16, DType::kQ4_0, DType::kQ4_1,
-                                   DType::kQ5_0, DType::kQ5_1, DType::kQ8_0, DType::kQ2_K, DType::kQ3_K,
-                                   DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
+const std::vector<DType> kTypes = {DType::kF32,  DType::kF16,    DType::kBF16,  DType::kQ4_0,
+                                   DType::kQ4_1, DType::kQ5_0,   DType::kQ5_1,  DType::kQ8_0,
+                                   DType::kQ2_K, DType::kQ3_K,   DType::kQ4_K,  DType::kQ5_K,
+                                   DType::kQ6_K, DType::kIQ4_NL, DType::kMXFP4, DType::kIQ4_XS};
 
 struct ProductShape {
   int64_t rows, inputs, outputs;

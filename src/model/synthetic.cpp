@@ -128,6 +128,12 @@ uint32_t GgufFileType(DType type) {
       return 16;
     case DType::kQ6_K:
       return 18;
+    case DType::kIQ4_NL:
+      return 25;
+    case DType::kIQ4_XS:
+      return 30;
+    case DType::kMXFP4:
+      return 38;
     case DType::kBF16:
       return 32;
   }

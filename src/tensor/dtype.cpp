@@ -7,7 +7,7 @@ namespace coppice {
 
 const DTypeInfo& Info(DType type) {
   // In the order of the enum. The block sizes are those of ggml's block_* structs.
-  static constexpr std::array<DTypeInfo, 13> kInfo = {{
+  static constexpr std::array<DTypeInfo, 16> kInfo = {{
       {"F32", 1, 4},
       {"F16", 1, 2},
       {"BF16", 1, 2},
@@ -21,6 +21,9 @@ const DTypeInfo& Info(DType type) {
       {"Q4_K", 256, 144},
       {"Q5_K", 256, 176},
       {"Q6_K", 256, 210},
+      {"IQ4_NL", 32, 18},
+      {"MXFP4", 32, 17},
+      {"IQ4_XS", 256, 136},
   }};
   return kInfo[static_cast<size_t>(type)];
 }

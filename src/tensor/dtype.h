@@ -20,6 +20,9 @@ enum class DType : uint8_t {
   kQ4_K,
   kQ5_K,
   kQ6_K,  // super-blocks of 256
+  kIQ4_NL,
+  kMXFP4,   // blocks of 32 whose codes are places in a table
+  kIQ4_XS,  // super-blocks of such codes
 };
 
 struct DTypeInfo {

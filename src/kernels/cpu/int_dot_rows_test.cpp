@@ -9,6 +9,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "formats/quant_blocks.h"
 #include "kernels/cpu/int_dot_test_support.h"
 
 namespace coppice {
@@ -149,6 +150,16 @@ StoredBlock BlockAt(DType type, const std::byte* p) {
   StoredBlock block = {.codes = {}, .step = HalfAt(p), .minimum = 0};
   if (type == DType::kQ8_0) {
     for (size_t k = 0; k < 32; ++k) block.codes[k] = static_cast<int8_t>(p[2 + k]);
+    return block;
+  }
+  if (type == DType::kIQ4_NL || type == DType::kMXFP4) {
+    const bool scale_of_bits = type == DType::kMXFP4;
+    if (scale_of_bits) block.step = std::ldexp(1.0f, static_cast<int>(p[0]) - 128);
+    for (size_t k = 0; k < 32; ++k) {
+      const int byte = static_cast<int>(p[(scale_of_bits ? 1 : 2) + k % 16]);
+      const auto place = static_cast<size_t>(k < 16 ? byte & 15 : byte >> 4);
+      block.codes[k] = scale_of_bits ? kValuesMXFP4[place] : kValuesIQ4[place];
+    }
     return block;
   }
   const bool five = type == DType::kQ5_0 || type == DType::kQ5_1;

@@ -185,7 +185,7 @@ TEST(IntDot, ExtremeCodesAreExact) {
           const bool late = type == DType::kQ2_K || type == DType::kQ3_K || type == DType::kQ6_K;
           const bool two = type == DType::kQ4_1 || type == DType::kQ5_1 || type == DType::kQ2_K ||
                            type == DType::kQ4_K || type == DType::kQ5_K;
-          const int64_t bytes = two ? 4 : 2;
+          const int64_t bytes = two ? 4 : type == DType::kMXFP4 ? 1 : 2;
           const int64_t block_bytes = Info(type).block_bytes;
           for (int64_t b = late ? block_bytes - bytes : 0; b < w.bytes(); b += block_bytes) {
             std::memcpy(w.mutable_view().data + b, factors.view().data + b, static_cast<size_t>(bytes));
@@ -206,7 +206,8 @@ TEST(IntDot, DecodeProductsStayWithinWhatRoundingMayDo) {
   if (!cpu) GTEST_SKIP() << "this CPU lacks the instruction set that COPPICE_ISA names";
   const Tensor x = Random(3, 1280, 11);
   for (DType type : kQuantised) {
-    const DotLayout layout = Info(type).block_elements == kDotBlock ? DotLayout::kSums : DotLayout::kSuper;
+    const bool by_block = Info(type).block_elements == kDotBlock || type == DType::kIQ4_XS;
+    const DotLayout layout = by_block ? DotLayout::kSums : DotLayout::kSuper;
     const Tensor w = RandomBlocks(type, 40, 1280, 12);
     Tensor want(DType::kF32, 3, 40);
     Tensor got(DType::kF32, 3, 40);

@@ -15,11 +15,11 @@ using cpu::IntDotKernels;
 using cpu::kDotBlock;
 using cpu::kDotGroup;
 
-inline const std::vector<DType> kBlockTypes = {DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1,
-                                               DType::kQ8_0};
-inline const std::vector<DType> kQuantised = {DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1,
-                                              DType::kQ8_0, DType::kQ2_K, DType::kQ3_K, DType::kQ4_K,
-                                              DType::kQ5_K, DType::kQ6_K};
+inline const std::vector<DType> kBlockTypes = {DType::kQ4_0, DType::kQ4_1,   DType::kQ5_0, DType::kQ5_1,
+                                               DType::kQ8_0, DType::kIQ4_NL, DType::kMXFP4};
+inline const std::vector<DType> kQuantised = {
+    DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1,   DType::kQ8_0,  DType::kQ2_K,  DType::kQ3_K,
+    DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kIQ4_NL, DType::kMXFP4, DType::kIQ4_XS};
 
 // Runs AVX-VNNI in an emulator if the CPU lacks it.
 inline std::vector<const IntDotKernels*> Tables() {

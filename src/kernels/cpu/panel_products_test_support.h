@@ -101,7 +101,11 @@ inline std::vector<float> StepsOf(const TensorView& w, int64_t row) {
                                                                     Info(w.dtype).block_elements);
     F16 d;
     std::memcpy(&d, block, sizeof d);
-    if (w.dtype == DType::kQ6_K) continue;
+    if (w.dtype == DType::kQ6_K || w.dtype == DType::kIQ4_NL || w.dtype == DType::kIQ4_XS) continue;
+    if (w.dtype == DType::kMXFP4) {
+      steps[i] = std::ldexp(1.0f, static_cast<int>(block[0]) - 128);
+      continue;
+    }
     steps[i] = ToFloat(d);
     if (w.dtype != DType::kQ4_K) continue;
     const auto* scales = reinterpret_cast<const uint8_t*>(block) + 4;

@@ -114,6 +114,22 @@ Codes CodesOf(const BlockQ6_K& b) {
   std::memcpy(c.factor, b.scales, sizeof(b.scales));
   return c;
 }
+Codes CodesOf(const BlockIQ4_NL& b) {
+  Codes c{.d = b.d};
+  SetCodes(c, 32, [&](int i) { return kValuesIQ4[Nibble(b.q, i)]; });
+  return c;
+}
+Codes CodesOf(const BlockIQ4_XS& b) {  // as Q6_K: each group of 32 is two of 16 with the same factor
+  Codes c{.groups = 16, .d = b.d};
+  SetCodes(c, 256, [&](int i) { return kValuesIQ4[Nibble(b.q + i / 32 * 16, i % 32)]; });
+  for (int g = 0; g < 16; ++g) {
+    const int j = g / 2;
+    const int low = (b.scales[j / 2] >> (j % 2 * 4)) & 15;
+    const int high = (b.high[j / 4] >> (j % 4 * 2)) & 3;
+    c.factor[g] = static_cast<int8_t>((low | high << 4) - 32);
+  }
+  return c;
+}
 
 template <typename Block>
 Codes Read(const std::byte* at) {
@@ -142,6 +158,10 @@ Codes CodesAt(DType type, const std::byte* at) {
       return Read<BlockQ4_K>(at);
     case DType::kQ5_K:
       return Read<BlockQ5_K>(at);
+    case DType::kIQ4_NL:
+      return Read<BlockIQ4_NL>(at);
+    case DType::kIQ4_XS:
+      return Read<BlockIQ4_XS>(at);
     default:
       COPPICE_CHECK(type == DType::kQ6_K);
       return Read<BlockQ6_K>(at);
@@ -183,6 +203,7 @@ void SetForm(DType type, WeightLayout& l) {
     case DType::kF32:
     case DType::kF16:
     case DType::kBF16:
+    case DType::kMXFP4:  // whose values bf16 holds exactly
       return set("bf16", 16, false, 0, 0);
     case DType::kQ4_0:
       return set("q4", 4, false, 8, 0);
@@ -190,6 +211,7 @@ void SetForm(DType type, WeightLayout& l) {
       return set("q4", 4, true, 0, 0);
     case DType::kQ5_0:
     case DType::kQ8_0:
+    case DType::kIQ4_NL:
       return set("q8", 8, false, 0, 0);
     case DType::kQ5_1:
       return set("q8", 8, true, 0, 0);
@@ -202,6 +224,7 @@ void SetForm(DType type, WeightLayout& l) {
     case DType::kQ5_K:
       return set("q8k", 8, true, 0, 32);
     case DType::kQ6_K:
+    case DType::kIQ4_XS:
       return set("q8k", 8, false, 0, 16);
   }
 }

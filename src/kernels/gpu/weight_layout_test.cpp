@@ -84,7 +84,8 @@ TEST_P(WeightLayoutTest, PadsWithZeros) {
 INSTANTIATE_TEST_SUITE_P(GpuTypes, WeightLayoutTest,
                          testing::Values(DType::kF32, DType::kF16, DType::kBF16, DType::kQ4_0, DType::kQ4_1,
                                          DType::kQ5_0, DType::kQ5_1, DType::kQ8_0, DType::kQ2_K, DType::kQ3_K,
-                                         DType::kQ4_K, DType::kQ5_K, DType::kQ6_K),
+                                         DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kIQ4_NL,
+                                         DType::kMXFP4, DType::kIQ4_XS),
                          [](const auto& of) { return std::string(Info(of.param).name); });
 
 }  // namespace

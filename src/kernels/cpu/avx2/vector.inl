@@ -123,6 +123,17 @@ struct Codes {
   V ToFloat() const { return {_mm256_cvtepi32_ps(v)}; }
 };
 
+// codes[i] and codes[i + 16] = the entries of the table at the low and the high nibble of byte i of q.
+inline void LookUpNibbles(const signed char* table, const std::byte* q, std::byte* codes) {
+  const __m128i entries = _mm_load_si128(reinterpret_cast<const __m128i*>(table));
+  const __m128i both = _mm_loadu_si128(reinterpret_cast<const __m128i*>(q));
+  const __m128i mask = _mm_set1_epi8(15);
+  const __m128i high = _mm_and_si128(_mm_srli_epi16(both, 4), mask);
+  auto* out = reinterpret_cast<__m128i*>(codes);
+  _mm_store_si128(out, _mm_shuffle_epi8(entries, _mm_and_si128(both, mask)));
+  _mm_store_si128(out + 1, _mm_shuffle_epi8(entries, high));
+}
+
 inline float HalfToFloat(const std::byte* p) {
   uint16_t bits;
   __builtin_memcpy(&bits, p, sizeof bits);

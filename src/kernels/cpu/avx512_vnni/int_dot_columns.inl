@@ -73,7 +73,7 @@ template <typename Format>
 struct Heads {
   static constexpr int At(int b) { return b * Format::kBytes / 4; }  // the word
   static constexpr int kNext = At(7) - 15;                           // where the second vector begins
-  static constexpr bool kGathered = At(3) <= 15 && At(4) >= kNext;
+  static constexpr bool kGathered = Format::kBytes % 2 == 0 && At(3) <= 15 && At(4) >= kNext;
 
   __m512i words[kGroupBlocks];
 
@@ -99,36 +99,85 @@ struct Heads {
   }
 };
 
+// The words of a block whose 16 bytes at p hold codes i and i + 16 in byte i.
+template <int64_t stride>
+[[gnu::always_inline]] inline void UnpackNibbles(const std::byte* p, __m512i* words) {
+  const __m512i mask = _mm512_set1_epi8(15);
+  __m512i packed[4];
+  TransposeWords<stride>(p, packed);
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    words[j] = _mm512_and_si512(packed[j], mask);
+    words[4 + j] = _mm512_and_si512(_mm512_srli_epi16(packed[j], 4), mask);
+  }
+}
+
+// Whether the blocks of a group share what is before their codes, as those of a super-block do.
+template <typename Format>
+constexpr bool kSharesHead = requires {
+  Format::kBlockCodes;
+};
+
+// 2^(e - 128) for the low byte e of each word.
+inline __m512 PowersOfTwo(__m512i words) {
+  const __m512i e = _mm512_and_si512(words, _mm512_set1_epi32(255));
+  const __m512i one = _mm512_set1_epi32(1);
+  const __m512i subnormal = _mm512_sllv_epi32(_mm512_set1_epi32(0x200000), e);
+  const __mmask16 is_normal = _mm512_cmpgt_epi32_mask(e, one);
+  return _mm512_castsi512_ps(_mm512_mask_slli_epi32(subnormal, is_normal, _mm512_sub_epi32(e, one), 23));
+}
+
+// The factors of block `number`; head: the words before the codes.
+template <typename Format>
+[[gnu::always_inline]] inline __m512 StepsOfColumns(const __m512i* head, [[maybe_unused]] int64_t number) {
+  if constexpr (kSharesHead<Format>) {  // as DotIQ4_XS::Factors
+    const auto shift = static_cast<int>(number);
+    const __m512i low = _mm512_srl_epi32(head[1], _mm_cvtsi32_si128(4 * shift));
+    const __m512i high = _mm512_srl_epi32(head[0], _mm_cvtsi32_si128(16 + 2 * shift));
+    const __m512i scales =
+        _mm512_or_si512(_mm512_and_si512(low, _mm512_set1_epi32(15)),
+                        _mm512_slli_epi32(_mm512_and_si512(high, _mm512_set1_epi32(3)), 4));
+    return _mm512_mul_ps(HalvesToFloats(head[0]),
+                         _mm512_cvtepi32_ps(_mm512_sub_epi32(scales, _mm512_set1_epi32(32))));
+  } else if constexpr (requires { Format::Factors(nullptr); }) {
+    return PowersOfTwo(head[0]);
+  } else {
+    return HalvesToFloats(head[0]);
+  }
+}
+
 // Unpacks block `number` of a copy of a group.
 template <typename Format>
 [[gnu::always_inline]] inline void UnpackColumns(const std::byte* w, const Heads<Format>& heads,
                                                  int64_t number, ColumnBlock* block) {
   constexpr int64_t kStride = kCopyStride<kGroupBytes<Format>>;
-  const std::byte* b = w + number * Format::kBytes;
+  const std::byte* b = w + (kSharesHead<Format> ? 0 : number * Format::kBytes);
   __m512i head[4];
   if constexpr (Heads<Format>::kGathered) {
     head[0] = heads.Of(number);
   } else {
     TransposeWords<kStride>(b, head);  // the compiler drops what is not used
   }
-  block->steps = HalvesToFloats(head[0]);
+  block->steps = StepsOfColumns<Format>(head, number);
   if constexpr (Format::kMinimum >= 0) block->minima = HalvesToFloats(_mm512_srli_epi32(head[0], 16));
   __m512i* words = block->words;
-  if constexpr (Format::kSigned) {
+  if constexpr (requires { Format::kLow; }) {
+    if constexpr (kSharesHead<Format>) b += number * (kDotBlock / 2);
+    UnpackNibbles<kStride>(b + Format::kCodes, words);
+    constexpr uint64_t kFlip = 0x8080808080808080;
+    constexpr auto kLow = static_cast<int64_t>(Format::kLow ^ kFlip);
+    constexpr auto kHigh = static_cast<int64_t>(Format::kHigh ^ kFlip);
+    const __m512i table = _mm512_set4_epi64(kHigh, kLow, kHigh, kLow);
+#pragma GCC unroll 8
+    for (int j = 0; j < kWords; ++j) words[j] = _mm512_shuffle_epi8(table, words[j]);
+  } else if constexpr (Format::kSigned) {
     const __m512i flip = _mm512_set1_epi8(static_cast<char>(0x80));
     TransposeWords<kStride>(b + Format::kCodes, words);
     TransposeWords<kStride>(b + Format::kCodes + kDotBlock / 2, words + 4);
 #pragma GCC unroll 8
     for (int j = 0; j < kWords; ++j) words[j] = _mm512_xor_si512(words[j], flip);
   } else {
-    const __m512i mask = _mm512_set1_epi8(15);
-    __m512i packed[4];
-    TransposeWords<kStride>(b + Format::kCodes, packed);
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; ++j) {
-      words[j] = _mm512_and_si512(packed[j], mask);
-      words[4 + j] = _mm512_and_si512(_mm512_srli_epi16(packed[j], 4), mask);
-    }
+    UnpackNibbles<kStride>(b + Format::kCodes, words);
   }
   if constexpr (Format::kFifthBits == 4) AddFifthBits(head[1], words);
   if constexpr (Format::kFifthBits == 2)

@@ -94,22 +94,98 @@ struct DotQ8_0 {
   }
 };
 
+// Codes that are places in a table of signed values.
+struct TableCodes {
+  static constexpr int kMinimum = -1, kFifthBits = -1;
+  static constexpr DotLayout kLayout = kSignedLayout;
+  static constexpr bool kSigned = true;
+  static constexpr int64_t kAhead = kDotAhead;
+  // `nibbles` from the table: values 0 to 7 in the low half, values 8 to 15 in the high half.
+  static TwoBlocks LookUp(const TwoBlocks& nibbles, uint64_t low, uint64_t high) {
+    const __m256i table = _mm256_setr_epi64x(static_cast<int64_t>(low), static_cast<int64_t>(high),
+                                             static_cast<int64_t>(low), static_cast<int64_t>(high));
+    return {_mm256_shuffle_epi8(table, nibbles.first), _mm256_shuffle_epi8(table, nibbles.last)};
+  }
+  static __m256i Dot(const TwoBlocks& w, __m256i first, __m256i last) {
+    return DotTwoSigned(w.first, first, w.last, last);
+  }
+};
+// The tables of formats/quant_blocks.h, as little-endian bytes.
+struct DotIQ4_NL : TableCodes {
+  static constexpr int kBytes = 18, kCodes = 2;
+  static constexpr uint64_t kLow = 0xf6eaddcfbfad9881, kHigh = 0x7159453526190d01;
+  static TwoBlocks Codes(const std::byte* b) { return LookUp(Nibbles<kBytes>(b + kCodes), kLow, kHigh); }
+};
+struct DotMXFP4 : TableCodes {
+  static constexpr int kBytes = 17, kCodes = 1;
+  static constexpr uint64_t kLow = 0x0c08060403020100, kHigh = 0xf4f8fafcfdfeff00;
+  static TwoBlocks Codes(const std::byte* b) { return LookUp(Nibbles<kBytes>(b + kCodes), kLow, kHigh); }
+  // 2^(e - 128) for the byte e at the beginning of each block.
+  static __m256 Factors(const std::byte* b) {
+    alignas(8) uint8_t bytes[kGroupBlocks];
+    for (int i = 0; i < kGroupBlocks; ++i) bytes[i] = static_cast<uint8_t>(b[i * kBytes]);
+    const __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(bytes)));
+    const __m256i one = _mm256_set1_epi32(1);
+    const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, one), 23);
+    const __m256i subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x200000), e);
+    return _mm256_castsi256_ps(_mm256_blendv_epi8(subnormal, normal, _mm256_cmpgt_epi32(e, one)));
+  }
+};
+// A super-block is a group: eight blocks of 16 bytes behind their factors. kBytes is an eighth of it.
+struct DotIQ4_XS : TableCodes {
+  static constexpr int kBytes = 17, kCodes = 8, kBlockCodes = 16;
+  static constexpr uint64_t kLow = DotIQ4_NL::kLow, kHigh = DotIQ4_NL::kHigh;
+  static TwoBlocks CodesOf(const std::byte* b, int i) {
+    return LookUp(Nibbles<kBlockCodes>(b + kCodes + i * kBlockCodes), kLow, kHigh);
+  }
+  static __m256 Factors(const std::byte* b) {
+    const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    const __m256i nibbles =
+        _mm256_srlv_epi32(_mm256_set1_epi32(static_cast<int>(DotWord(b + 4))), _mm256_slli_epi32(lanes, 2));
+    const __m256i pairs =
+        _mm256_srlv_epi32(_mm256_set1_epi32(static_cast<int>(DotWord(b) >> 16)), _mm256_slli_epi32(lanes, 1));
+    const __m256i scales =
+        _mm256_or_si256(_mm256_and_si256(nibbles, _mm256_set1_epi32(15)),
+                        _mm256_slli_epi32(_mm256_and_si256(pairs, _mm256_set1_epi32(3)), 4));
+    return _mm256_mul_ps(_mm256_set1_ps(DotFactor(b)),
+                         _mm256_cvtepi32_ps(_mm256_sub_epi32(scales, _mm256_set1_epi32(32))));
+  }
+};
+
+// The codes of blocks i and i + 4 of the eight at b.
+template <typename Format>
+[[gnu::always_inline]] inline TwoBlocks CodesOfTwo(const std::byte* b, int i) {
+  if constexpr (requires { Format::CodesOf(b, i); }) {
+    return Format::CodesOf(b, i);
+  } else {
+    return Format::Codes(b + i * Format::kBytes);
+  }
+}
+
+template <typename Format>
+[[gnu::always_inline]] inline __m256 FactorsOf(const std::byte* b) {
+  if constexpr (requires { Format::Factors(b); }) {
+    return Format::Factors(b);
+  } else {
+    return BlockFactors<Format::kBytes>(b);
+  }
+}
+
 // Adds the products of the eight blocks at b with the groups of kRows rows of x to the sums.
 template <int kRows, typename Format>
 [[gnu::always_inline]] inline void AddBlocks(const std::byte* b, const DotGroup* x, __m256* sums) {
-  constexpr int kBytes = Format::kBytes;
   constexpr int kPairs = kGroupBlocks / 2;
   __m256i dots[kRows][kPairs];
 #pragma GCC unroll 4
   for (int i = 0; i < kPairs; ++i) {
-    const TwoBlocks codes = Format::Codes(b + i * kBytes);
+    const TwoBlocks codes = CodesOfTwo<Format>(b, i);
 #pragma GCC unroll 2
     for (int r = 0; r < kRows; ++r) {
       const int8_t* pair = x[r].codes + 2 * i * kDotBlock;
       dots[r][i] = Format::Dot(codes, LoadBytes(pair), LoadBytes(pair + kDotBlock));
     }
   }
-  const __m256 steps = BlockFactors<kBytes>(b);
+  const __m256 steps = FactorsOf<Format>(b);
 #pragma GCC unroll 2
   for (int r = 0; r < kRows; ++r) {
     const DotGroup& group = x[r];
@@ -120,7 +196,7 @@ template <int kRows, typename Format>
       dot = _mm256_add_epi32(dot, LoadBytes(group.block_starts));
     sums[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_mul_ps(steps, scales), sums[r]);
     if constexpr (Format::kMinimum >= 0) {
-      const __m256 minima = _mm256_mul_ps(BlockFactors<kBytes>(b + Format::kMinimum), scales);
+      const __m256 minima = _mm256_mul_ps(BlockFactors<Format::kBytes>(b + Format::kMinimum), scales);
       sums[r] = _mm256_fmadd_ps(minima, _mm256_load_ps(group.block_sums), sums[r]);
     }
   }

@@ -196,6 +196,55 @@ struct Q6_K {
   }
 };
 
+// The values of codes in the low and in the high nibbles of 16 bytes, from a table. The tables are those of
+// formats/quant_blocks.h.
+alignas(16) constexpr signed char kTableIQ4[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                                   1,    13,   25,  38,  53,  69,  89,  113};
+alignas(16) constexpr signed char kTableMXFP4[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+inline void ScaledByTable(float scale, const signed char* table, const std::byte* q, float* y) {
+  alignas(16) std::byte codes[32];
+  LookUpNibbles(table, q, codes);
+  Scaled<32>(scale, y, [&codes](int i) { return Codes::LoadSigned(codes + i); });
+}
+
+struct IQ4_NL {
+  static constexpr int kValues = 32, kBytes = 18;
+  static void Decode(const std::byte* b, float* y) { ScaledByTable(HalfToFloat(b), kTableIQ4, b + 2, y); }
+};
+
+// 2^(e - 128) for a byte e.
+inline float PowerOfTwo(int e) {
+  const uint32_t bits = e < 2 ? 0x200000u << e : static_cast<uint32_t>(e - 1) << 23;
+  float power;
+  __builtin_memcpy(&power, &bits, sizeof power);
+  return power;
+}
+
+struct MXFP4 {
+  static constexpr int kValues = 32, kBytes = 17;
+  // 0, unknown, where the reciprocal of a 32nd of the step could overflow.
+  static void Steps(const std::byte* b, float* y, int64_t) {
+    constexpr int kLeast = 16;
+    *y = Byte(b, 0) < kLeast ? 0.0f : PowerOfTwo(Byte(b, 0));
+  }
+  static void Decode(const std::byte* b, float* y) {
+    ScaledByTable(PowerOfTwo(Byte(b, 0)), kTableMXFP4, b + 1, y);
+  }
+};
+
+// Block: d, upper two bits of scales [2], lower four [4], quants [128].
+struct IQ4_XS {
+  static constexpr int kValues = 256, kBytes = 136;
+  static void Decode(const std::byte* b, float* y) {
+    const float d = HalfToFloat(b);
+    for (int j = 0; j < 8; ++j) {
+      const int low = (Byte(b, 4 + j / 2) >> (j % 2 * 4)) & 15;
+      const int high = (Byte(b, 2 + j / 4) >> (j % 4 * 2)) & 3;
+      ScaledByTable(d * static_cast<float>((low | high << 4) - 32), kTableIQ4, b + 8 + 16 * j, y + 32 * j);
+    }
+  }
+};
+
 template <typename Format>
 void DequantizeBlocks(const std::byte* blocks, int64_t count, float* y) {
   for (int64_t i = 0; i < count; i += Format::kValues, blocks += Format::kBytes)

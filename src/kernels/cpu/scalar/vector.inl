@@ -60,6 +60,14 @@ struct Codes {
   V ToFloat() const { return {static_cast<float>(v)}; }
 };
 
+// codes[i] and codes[i + 16] = the entries of the table at the low and the high nibble of byte i of q.
+inline void LookUpNibbles(const signed char* table, const std::byte* q, std::byte* codes) {
+  for (int i = 0; i < 16; ++i) {
+    codes[i] = static_cast<std::byte>(table[static_cast<int>(q[i]) & 15]);
+    codes[i + 16] = static_cast<std::byte>(table[static_cast<int>(q[i]) >> 4]);
+  }
+}
+
 float HalfToFloat(const std::byte* p) {
   F16 h;
   __builtin_memcpy(&h, p, sizeof h);
