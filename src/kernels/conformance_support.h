@@ -72,7 +72,7 @@ inline Tensor RandomBlocks(DType type, int64_t rows, int64_t cols, uint32_t seed
   std::byte* bytes = t.mutable_view().data;
   for (int64_t i = 0; i < t.bytes(); ++i) bytes[i] = static_cast<std::byte>(generator());
   for (int64_t block = 0; type == DType::kMXFP4 && block < t.bytes(); block += Info(type).block_bytes) {
-    bytes[block] = static_cast<std::byte>(118 + generator() % 6);  // scales of 2^-10 to 2^-5
+    bytes[block] = static_cast<std::byte>(121 + generator() % 3);  // scales of 2^-7 to 2^-5
   }
   for (const Factors& f : kFactors) {
     if (f.type != type) continue;

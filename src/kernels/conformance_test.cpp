@@ -167,7 +167,8 @@ TEST_P(ProductConformance, StackedPartsAreOneProduct) {
   const Tensor x = Random(21, 256, 10);
   for (const auto& [first, second] :
        {std::pair{DType::kQ4_K, DType::kQ6_K}, std::pair{DType::kBF16, DType::kBF16},
-        std::pair{DType::kQ8_0, DType::kF32}}) {
+        std::pair{DType::kQ8_0, DType::kF32}, std::pair{DType::kIQ4_XS, DType::kIQ4_NL},
+        std::pair{DType::kMXFP4, DType::kQ8_0}}) {
     const Tensor a = RandomWeight(first, 50, 256, 11);
     const Tensor b = RandomWeight(second, 33, 256, 12);
     const Tensor bias = Random(1, 83, 13);
