@@ -35,15 +35,29 @@ TEST(RegexTest, KnownPatterns) {
             "a\u0301| /\n|  |");
   EXPECT_EQ(Pieces(kBloomRegex, text),
             "Don't| WE'LL| été| 12345| x_y| z\u180E\xFF\xFE| \u0915\u093F| a\u0301| /|");
-  for (const std::string_view regex : {kGpt2Regex, kLlama3Regex, kQwen2Regex, kTekkenRegex, kBloomRegex}) {
+  for (const std::string_view regex :
+       {kGpt2Regex, kLlama3Regex, kQwen2Regex, kTekkenRegex, kBloomRegex, kGpt4oRegex, kQwen35Regex}) {
     EXPECT_EQ(Pieces(regex, "\xFF"), "\xFF|");
     EXPECT_EQ(Pieces(regex, ""), "");
   }
 }
 
-// These two patterns backtrack over long runs of spaces and capitals.
+// The pieces are those of Python's regex module.
+TEST(RegexTest, WordsByCaseAndWithMarks) {
+  const std::string text =
+      "Don't WE'LL été 12345, x_y!!\r\n\n  \t z. \u0915\u093F a\u0301 /\n  camelCaseX's HTTPServer'D 漢字 ʰa "
+      "ǅx 1٣²/usr//bin";
+  EXPECT_EQ(Pieces(kGpt4oRegex, text),
+            "Don't| WE'LL| été| |123|45|,| x|_y|!!\r\n\n|  \t| z|.| \u0915\u093F| a\u0301| /\n| | "
+            "camel|Case|X's| HTTPServer'D| 漢字| ʰa| ǅx| |1٣²|/usr|//|bin|");
+  EXPECT_EQ(Pieces(kQwen35Regex, text),
+            "Don|'t| WE|'LL| été| |1|2|3|4|5|,| x|_y|!!\r\n\n|  \t| z|.| \u0915\u093F| a\u0301| /\n| | "
+            "camelCaseX|'s| HTTPServer|'D| 漢字| ʰa| ǅx| |1|٣|²|/usr|//|bin|");
+}
+
+// These patterns backtrack over long runs of spaces and capitals.
 TEST(RegexTest, LongRunsStayBelowTheLimits) {
-  for (const std::string_view regex : {kLlama3Regex, kTekkenRegex}) {
+  for (const std::string_view regex : {kLlama3Regex, kTekkenRegex, kGpt4oRegex, kQwen35Regex}) {
     for (const char c : {' ', '\n', 'a', 'A', '!', '\''}) {
       std::vector<TextRange> matches;
       Regex(std::string(regex), "test").FindAll(std::string(16 << 20, c), matches);
