@@ -33,7 +33,8 @@ RopeConfig::Scaling ScalingByName(const std::string& name, const std::string& pa
 // Whether each layer attends within the window: all but the layers `every`, 2 `every`, ... (from 1).
 std::vector<bool> AllBut(int layers, int64_t every);
 void SetWindow(const std::vector<bool>& windowed, int64_t window, ModelShape& shape);
-// YaRN's factor on cosines and sines for the multipliers `mscale` and `mscale_all_dim`, neither of them 0.
+// YaRN's factor on cosines and sines, m(mscale) / m(mscale_all_dim) with m(a) = 0.1 a ln(factor) + 1, as
+// DeepSeek's models have it (transformers, modeling_rope_utils.py). Neither multiplier is 0.
 double YarnMagnitude(double factor, double mscale, double mscale_all_dim);
 
 }  // namespace coppice

@@ -14,7 +14,7 @@ namespace coppice {
 
 struct RopeFrequencies {
   std::vector<double> inverse;  // [dims / 2] radians per position
-  double magnitude = 1;         // of cos and sin (yarn)
+  double magnitude = 1;         // of cos and sin (yarn, longrope)
 };
 
 // Frequencies after scaling, for a prompt of `tokens`. `factors` ([dims / 2], or empty) divide them: GGUF

@@ -140,9 +140,7 @@ class Tune(Case):
         journal = pathlib.Path(command[command.index("--work") + 1], "tune.jsonl")
         before = journal.stat().st_size if journal.exists() else 0
         process = subprocess.Popen([PROGRAM, *map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        deadline = time.monotonic() + 120
         while not (journal.exists() and journal.stat().st_size > before and b"static:" in journal.read_bytes()):
-            self.assertLess(time.monotonic(), deadline)
             self.assertIsNone(process.poll(), "it ended before")
             time.sleep(0.02)
         process.send_signal(signal_number)
