@@ -46,7 +46,8 @@ class TinyStore final : public TensorStore {
 
   // Uniform with deviation `scale`, around `mean`.
   void Add(const std::string& name, std::vector<int64_t> shape, float scale, float mean, TestRandom& random) {
-    const int64_t rows = shape.size() == 1 ? 1 : shape.front();
+    int64_t rows = 1;
+    for (size_t i = 0; i + 1 < shape.size(); ++i) rows *= shape[i];
     Tensor tensor(DType::kF32, rows, shape.back());
     for (int64_t r = 0; r < rows; ++r) {
       for (float& x : tensor.mutable_view().Row<float>(r))
@@ -92,7 +93,18 @@ struct TinyOptions {
 // The architectures of tiny models that the backend computes (Backend::CheckNeeds).
 inline std::vector<std::string> TinyArchitectures(const Backend& be) {
   if (be.name() == "gpu") return {"llama", "qwen2", "bloom"};
-  return {"llama", "qwen2", "bloom", "gemma3", "smollm3", "olmo2", "mistral3"};
+  return {"llama", "qwen2", "bloom", "gemma3", "smollm3", "olmo2", "mistral3", "qwen3moe"};
+}
+
+// Every third layer keeps its FFN; every other mixture has a shared expert.
+inline void AddTinyMixtures(ModelConfig& c) {
+  for (size_t l = 0; l < c.shape.layers.size(); ++l) {
+    if (l % 3 == 1) continue;
+    const bool shared = l % 2 == 0;
+    c.shape.layers[l].ffn = 0;
+    c.shape.layers[l].mixture = {
+        .experts = 6, .used = 2, .width = 40, .shared_width = shared ? 24 : 0, .shared_gate = shared};
+  }
 }
 
 inline ModelConfig TinyConfig(const TinyOptions& options) {
@@ -130,9 +142,24 @@ inline ModelConfig TinyConfig(const TinyOptions& options) {
   if (gemma || olmo)
     c.ropes.push_back({.dims = options.head_dim, .base = 100, .interleaved = options.interleaved});
   if (gemma) c.embedding_scale = 8;
+  if (options.architecture == "qwen3moe") AddTinyMixtures(c);
   if (options.architecture == "mistral3") c.query_temperature = {.beta = 0.3, .context = 40};
   c.all_biases = c.embedding_norm = bloom;
   return c;
+}
+
+inline void AddTinyMixture(int64_t hidden, const MixtureShape& m, const std::string& p, TinyStore& store,
+                           TestRandom& random) {
+  const auto scale = [](int64_t inputs) { return 1 / std::sqrt(static_cast<float>(inputs)); };
+  store.Add(p + "ffn_gate_inp.weight", {m.experts, hidden}, 3 * scale(hidden), 0, random);
+  store.Add(p + "ffn_gate_exps.weight", {m.experts, m.width, hidden}, scale(hidden), 0, random);
+  store.Add(p + "ffn_up_exps.weight", {m.experts, m.width, hidden}, scale(hidden), 0, random);
+  store.Add(p + "ffn_down_exps.weight", {m.experts, hidden, m.width}, scale(m.width), 0, random);
+  if (m.shared_width == 0) return;
+  store.Add(p + "ffn_gate_shexp.weight", {m.shared_width, hidden}, scale(hidden), 0, random);
+  store.Add(p + "ffn_up_shexp.weight", {m.shared_width, hidden}, scale(hidden), 0, random);
+  store.Add(p + "ffn_down_shexp.weight", {hidden, m.shared_width}, scale(m.shared_width), 0, random);
+  store.Add(p + "ffn_gate_inp_shexp.weight", {hidden}, scale(hidden), 0, random);
 }
 
 inline void AddTinyLayer(const ModelShape& s, int l, TinyStore& store, TestRandom& random) {
@@ -167,6 +194,7 @@ inline void AddTinyLayer(const ModelShape& s, int l, TinyStore& store, TestRando
     norm("attn_k_norm", olmo ? kv : layer.head_dim);
     for (const char* name : {"post_attention_norm", "post_ffw_norm"}) norm(name, s.hidden);
   }
+  if (layer.mixture.experts > 0) return AddTinyMixture(s.hidden, layer.mixture, p, store, random);
   if (s.gated_ffn) linear("ffn_gate", layer.ffn, s.hidden, false);
   linear("ffn_up", layer.ffn, s.hidden, bloom);
   linear("ffn_down", s.hidden, layer.ffn, bloom);
@@ -221,10 +249,11 @@ inline TinyModel MakeNeedle(const TinyOptions& options) {
       }
     }
     // No layer writes to the two coordinates, and none writes so much that the norms drown them.
-    for (const char* name : {"attn_output.weight", "ffn_down.weight"}) {
-      const MutableTensorView w = store.Mutable(p + name);
+    for (const char* name : {"attn_output", "ffn_down", "ffn_down_exps", "ffn_down_shexp"}) {
+      if (store.Find(p + name + ".weight") == nullptr) continue;
+      const MutableTensorView w = store.Mutable(p + name + ".weight");
       for (int64_t r = 0; r < w.rows; ++r) {
-        for (float& x : w.Row<float>(r)) x *= r < 2 ? 0.0f : 0.3f;
+        for (float& x : w.Row<float>(r)) x *= r % s.hidden < 2 ? 0.0f : 0.3f;
       }
     }
   }

@@ -21,10 +21,12 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 OUT = ROOT / "src/model/hf_defaults.h"
 CLASSES = ["LlamaConfig", "MistralConfig", "Ministral3Config", "Qwen2Config", "Qwen3Config", "Qwen3VLTextConfig",
            "SmolLM3Config", "Olmo2Config", "Olmo3Config", "GraniteConfig", "Phi3Config", "Gemma3TextConfig",
-           "BloomConfig"]
+           "BloomConfig", "MixtralConfig", "Qwen3MoeConfig", "Qwen3VLMoeTextConfig", "Qwen2MoeConfig", "OlmoeConfig",
+           "GraniteMoeConfig", "GraniteMoeSharedConfig"]
 # What no forward pass of a decoder reads, or only in training.
 HARMLESS = {"use_cache", "initializer_range", "pretraining_tp", "attention_dropout", "hidden_dropout", "resid_pdrop",
-            "embd_pdrop", "pad_token_id", "bos_token_id", "eos_token_id", "slow_but_exact"}
+            "embd_pdrop", "output_router_logits", "router_aux_loss_coef", "router_jitter_noise",
+            "pad_token_id", "bos_token_id", "eos_token_id", "slow_but_exact"}
 
 
 def defaults(name: str) -> dict:

@@ -19,6 +19,7 @@ import sys
 import safetensors.torch
 import torch
 import transformers
+from transformers import core_model_loading
 
 VERSION = "5.24.0"
 OUT = pathlib.Path(__file__).resolve().parent.parent / "tests/data/rows"
@@ -33,6 +34,9 @@ def yarn(**more) -> dict:
     return {"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "original_max_position_embeddings": 8} | more
 
 
+EXPERTS = {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 12}
+MULTIPLIERS = {"embedding_multiplier": 3.0, "residual_multiplier": 0.4, "attention_multiplier": 0.3,
+               "logits_scaling": 2.5}
 # Name: the class, its config beside SIZES, and the keys that config.json leaves to the class.
 ROWS = {
     "llama": ("LlamaForCausalLM", {"attention_bias": True, "mlp_bias": True, "rope_parameters": yarn(
@@ -57,8 +61,7 @@ ROWS = {
     "olmo3": ("Olmo3ForCausalLM", {"num_hidden_layers": 5, "sliding_window": 5, "rope_parameters": {
         "full_attention": yarn(attention_factor=1.1),
         "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}}, ["layer_types"]),
-    "granite": ("GraniteForCausalLM", {"embedding_multiplier": 3.0, "residual_multiplier": 0.4,
-                                       "attention_multiplier": 0.3, "logits_scaling": 2.5}, ["rms_norm_eps"]),
+    "granite": ("GraniteForCausalLM", MULTIPLIERS, ["rms_norm_eps"]),
     "ministral3": ("Ministral3ForCausalLM", {"head_dim": 8, "rope_parameters": yarn(
         mscale=1.0, mscale_all_dim=0.7, llama_4_scaling_beta=0.3)}, []),
     "phi3": ("Phi3ForCausalLM", {"hidden_size": 32, "sliding_window": 7, "rope_parameters": {
@@ -66,15 +69,37 @@ ROWS = {
     "phi3_long": ("Phi3ForCausalLM", {"hidden_size": 32, "original_max_position_embeddings": 16, "rope_parameters": {
         "rope_type": "longrope", "rope_theta": 100.0, "partial_rotary_factor": 0.75,
         "short_factor": [1.0, 1.3, 1.7], "long_factor": [1.1, 2.5, 4.5]}}, []),
+    "mixtral": ("MixtralForCausalLM", {"num_local_experts": 5, "num_experts_per_tok": 2, "head_dim": 8},
+                ["rms_norm_eps"]),
+    "qwen3_moe": ("Qwen3MoeForCausalLM", EXPERTS | {"head_dim": 8, "norm_topk_prob": True}, ["rms_norm_eps"]),
+    "qwen3_moe_dense": ("Qwen3MoeForCausalLM", EXPERTS | {
+        "num_hidden_layers": 5, "decoder_sparse_step": 2, "mlp_only_layers": [3], "use_sliding_window": True,
+        "sliding_window": 5}, ["norm_topk_prob", "rms_norm_eps"]),
+    "qwen3_vl_moe": ("Qwen3VLMoeForConditionalGeneration", EXPERTS | {"head_dim": 8, "rope_parameters": {
+        "rope_type": "default", "rope_theta": 50.0, "mrope_section": [2, 1, 1], "mrope_interleaved": True}},
+        ["rms_norm_eps", "decoder_sparse_step"]),
+    "qwen2_moe": ("Qwen2MoeForCausalLM", EXPERTS | {"shared_expert_intermediate_size": 20}, ["norm_topk_prob"]),
+    "qwen2_moe_windows": ("Qwen2MoeForCausalLM", EXPERTS | {
+        "num_hidden_layers": 5, "shared_expert_intermediate_size": 20, "norm_topk_prob": True, "qkv_bias": False,
+        "use_sliding_window": True, "sliding_window": 5, "max_window_layers": 3, "mlp_only_layers": [0]},
+        ["layer_types"]),
+    "olmoe": ("OlmoeForCausalLM", {"num_experts": 5, "num_experts_per_tok": 3}, []),
+    "granitemoe": ("GraniteMoeForCausalLM", MULTIPLIERS | {"num_local_experts": 5, "num_experts_per_tok": 3}, []),
+    "granitemoe_shared": ("GraniteMoeSharedForCausalLM", MULTIPLIERS | {
+        "num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 20}, ["rms_norm_eps"]),
 }
-# What llama.cpp's files cannot say: lists of layers without RoPE, truncate, windows of Mistral, Qwen2 and Qwen3.
-WITHOUT_GGUF = {"llama", "mistral", "qwen2", "qwen3_windows", "smollm3_lists"}
+# What llama.cpp's files cannot say: lists of layers without RoPE, truncate, windows of Mistral, Qwen2 and Qwen3,
+# layers without a mixture. The converter does not know all tensors of FUSED_EXPERTS.
+WITHOUT_GGUF = {"llama", "mistral", "qwen2", "qwen3_windows", "smollm3_lists", "qwen3_moe_dense", "qwen2_moe_windows",
+                "granitemoe"}
+# Their folders have the tensors of transformers 5 in memory, the others those of published checkpoints.
+FUSED_EXPERTS = {"qwen3_moe_dense", "granitemoe"}
 
 
 def text_model(kind: str, more: dict) -> tuple[torch.nn.Module, transformers.PreTrainedConfig]:
     cls = getattr(transformers, kind)
     sizes = SIZES | more
-    if kind != "Qwen3VLForConditionalGeneration":
+    if not kind.endswith("ForConditionalGeneration"):
         config = cls.config_class(**sizes)
     else:
         vision = {"depth": 1, "hidden_size": 8, "intermediate_size": 8, "num_heads": 1, "out_hidden_size": 16,
@@ -93,7 +118,12 @@ def set_weights(model: torch.nn.Module) -> None:
 
 def save_folder(model: torch.nn.Module, config: transformers.PreTrainedConfig, dropped: list, out: pathlib.Path) -> None:
     tied = config.tie_word_embeddings
-    weights = {name: weight.half().contiguous() for name, weight in model.state_dict().items()
+    stored = model.state_dict()
+    if out.name not in FUSED_EXPERTS:
+        stored = core_model_loading.revert_weight_conversion(model, stored)
+    if out.name == "qwen3_vl_moe":  # published folders have these as [inputs, outputs], and transformers reads both
+        stored = {name: weight.transpose(1, 2) if ".experts." in name else weight for name, weight in stored.items()}
+    weights = {name: weight.half().contiguous() for name, weight in stored.items()
                if not (tied and name == "lm_head.weight")}
     safetensors.torch.save_file(weights, out / "model.safetensors")
     settings = config.to_dict()
@@ -121,6 +151,7 @@ def save_gguf(llama: str, kind: str, config: transformers.PreTrainedConfig, fold
 
 def logits_of(model: torch.nn.Module) -> list:
     model.double()
+    model.set_experts_implementation("eager")  # the others have no fp64
     rows = []
     with torch.no_grad():
         for tokens in SEQUENCES:

@@ -63,6 +63,17 @@ void AddExtras(const ModelConfig& c, Fingerprinter& print) {
       for (const float factor : *factors) print.Add(static_cast<double>(factor));
     }
   }
+  if (s.HasMixtures()) {
+    for (const LayerShape& layer : s.layers) {
+      const MixtureShape& m = layer.mixture;
+      for (const int64_t size :
+           {int64_t{m.experts}, int64_t{m.used}, m.width, m.shared_width, int64_t{m.shared_gate}})
+        print.Add(size);
+    }
+    print.Add(static_cast<int64_t>(c.router.kind));
+    print.Add(int64_t{c.router.normalise});
+    print.Add(static_cast<double>(c.router.scale));
+  }
   if (IsPlain(c)) return;
   for (const LayerShape& l : s.layers) {
     for (const int64_t size : {int64_t{l.heads}, int64_t{l.kv_heads}, int64_t{l.head_dim}, int64_t{l.window},

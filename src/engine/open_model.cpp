@@ -34,7 +34,8 @@ Transformer MakeTransformer(std::shared_ptr<const TensorStore> store, ModelConfi
     backend->CheckNeeds({.head_dim = layer.head_dim,
                          .activation = config.ffn == FfnKind::kGeGlu ? Activation::kGelu : Activation::kSilu,
                          .embedding_scale = static_cast<float>(config.embedding_scale),
-                         .query_temperature = config.query_temperature.beta > 0});
+                         .query_temperature = config.query_temperature.beta > 0,
+                         .mixture = layer.mixture.experts > 0});
   }
   weights = Weights::Place(std::move(weights), *backend);
   return {std::move(config), std::move(weights)};

@@ -12,17 +12,31 @@ namespace coppice {
 // The rope of a layer that does not rotate its queries and keys.
 inline constexpr int kNoRope = -1;
 
-// One layer: an attention and an FFN. Layers of one model may differ in every field.
+// A mixture of experts: FFNs of which a router chooses some for each row.
+struct MixtureShape {
+  int experts = 0;           // E; 0: the layer has no mixture
+  int used = 0;              // k: of a row
+  int64_t width = 0;         // of an expert
+  int64_t shared_width = 0;  // of the expert that every row runs; 0: there is none
+  bool shared_gate = false;  // a sigmoid scales what the shared expert gives
+
+  friend auto operator<=>(const MixtureShape&, const MixtureShape&) = default;
+};
+
+// One layer: an attention, and an FFN or a mixture of experts. Layers of one model may differ in every field.
 struct LayerShape {
   int heads = 0;       // H
   int kv_heads = 0;    // G
   int head_dim = 0;    // c
   int32_t window = 0;  // sliding window of attention; 0: none
   int rope = 0;        // which of ModelConfig::ropes; kNoRope: none
-  int64_t ffn = 0;     // I
+  int64_t ffn = 0;     // I; 0: the layer has a mixture instead
+  MixtureShape mixture = {};
 
   int64_t query_width() const { return int64_t{heads} * head_dim; }
   int64_t key_width() const { return int64_t{kv_heads} * head_dim; }  // of a key, and of a value
+  // The widest input of the last product of an FFN here.
+  int64_t inner_width() const { return std::max({ffn, mixture.width, mixture.shared_width}); }
 
   friend auto operator<=>(const LayerShape&, const LayerShape&) = default;
 };
@@ -57,7 +71,10 @@ struct ModelShape {
     }
     return most;
   }
-  // The narrowest FFN of any layer.
+  bool HasMixtures() const {
+    return std::ranges::any_of(layers, [](const LayerShape& l) { return l.mixture.experts > 0; });
+  }
+  // The narrowest FFN of any layer; 0 if a layer has a mixture instead.
   int64_t NarrowestFfn() const {
     return layers.empty() ? 0 : std::ranges::min(layers, {}, &LayerShape::ffn).ffn;
   }

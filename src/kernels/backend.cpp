@@ -37,6 +37,17 @@ void Backend::MeanRows(const TensorView& x, int64_t block, MutableTensorView mea
   reference::MeanRows(host.view(), block, means);
 }
 
+void Backend::AddScaledRows(const TensorView& x, std::span<const int32_t> rows, std::span<const float> scales,
+                            MutableTensorView y) {
+  CheckAddScaledRows(x, rows, scales, y);
+  for (size_t i = 0; i < rows.size(); ++i)
+    reference::AddScaled(x.Row<float>(static_cast<int64_t>(i)), scales[i], y.Row<float>(rows[i]));
+}
+
+void Backend::Route(const TensorView& logits, const TensorView& bias, const RouterRule& rule, Routes to) {
+  RouteRows(logits, bias, rule, to);
+}
+
 void Backend::DecodeAttentions(std::span<const AttentionInput> inputs, MutableTensorView out) {
   int64_t first = 0;
   for (const AttentionInput& in : inputs) {

@@ -20,6 +20,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/routing.h"
 #include "kernels/sparse_pattern.h"
 #include "tensor/device_memory.h"
 #include "tensor/tensor.h"
@@ -131,6 +132,7 @@ struct OperationNeeds {
   Activation activation = Activation::kSilu;  // of a gated FFN
   float embedding_scale = 1;                  // of Embed
   bool query_temperature = false;             // queries in host memory, scaled by their positions
+  bool mixture = false;                       // Route and AddScaledRows
 };
 
 // What to do with a product: y = result, or y += result (a residual).
@@ -211,6 +213,11 @@ class Backend {
   virtual void GatherRows(const TensorView& x, std::span<const int32_t> rows, MutableTensorView y) = 0;
   // y[rows[i]] += x[i], fp32; rows are distinct.
   virtual void ScatterAddRows(const TensorView& x, std::span<const int32_t> rows, MutableTensorView y) = 0;
+  // y[rows[i]] += scales[i] * x[i], fp32; rows are distinct. The product and the sum round separately.
+  virtual void AddScaledRows(const TensorView& x, std::span<const int32_t> rows,
+                             std::span<const float> scales, MutableTensorView y);
+  // RouteRows of kernels/routing.h.
+  virtual void Route(const TensorView& logits, const TensorView& bias, const RouterRule& rule, Routes to);
   // y = x converted to y's type: fp32, bf16, f16 or Q8_0 (d in whole blocks). x fp32; both [m, d].
   virtual void Convert(const TensorView& x, MutableTensorView y) = 0;
   // means[u] = the mean of rows [u block, (u + 1) block) of x, of any stored type; the last block may have

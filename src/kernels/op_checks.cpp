@@ -93,6 +93,12 @@ void CheckScatterAddRows(const TensorView& x, std::span<const int32_t> rows, con
   COPPICE_CHECK(InRange(rows, y.rows));
 }
 
+void CheckAddScaledRows(const TensorView& x, std::span<const int32_t> rows, std::span<const float> scales,
+                        const TensorView& y) {
+  CheckScatterAddRows(x, rows, y);
+  COPPICE_CHECK(scales.size() == rows.size() && x.memory == nullptr && y.memory == nullptr);
+}
+
 void CheckConvert(const TensorView& x, const TensorView& y) {
   COPPICE_CHECK(IsF32(x, y.rows, y.cols));
   COPPICE_CHECK(IsCached(y.dtype, y.cols));

@@ -25,6 +25,9 @@ void CheckRope(const TensorView& x, int head_dim, std::span<const int32_t> posit
 void CheckSameShape(const TensorView& x, const TensorView& y);  // both must be fp32
 void CheckGatherRows(const TensorView& x, std::span<const int32_t> rows, const TensorView& y);
 void CheckScatterAddRows(const TensorView& x, std::span<const int32_t> rows, const TensorView& y);
+// Only in host memory.
+void CheckAddScaledRows(const TensorView& x, std::span<const int32_t> rows, std::span<const float> scales,
+                        const TensorView& y);
 void CheckConvert(const TensorView& x, const TensorView& y);
 void CheckMeanRows(const TensorView& x, int64_t block, const TensorView& means);
 // Heads, queries and keys; positions only if `positions` is set, since UnitScores does not read them.

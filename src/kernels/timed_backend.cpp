@@ -123,6 +123,18 @@ void TimedBackend::ScatterAddRows(const TensorView& x, std::span<const int32_t> 
   inner_->ScatterAddRows(x, rows, y);
 }
 
+void TimedBackend::AddScaledRows(const TensorView& x, std::span<const int32_t> rows,
+                                 std::span<const float> scales, MutableTensorView y) {
+  const Span span(Timed(), OpKind::kRows, *inner_);
+  inner_->AddScaledRows(x, rows, scales, y);
+}
+
+void TimedBackend::Route(const TensorView& logits, const TensorView& bias, const RouterRule& rule,
+                         Routes to) {
+  const Span span(Timed(), OpKind::kSelection, *inner_);
+  inner_->Route(logits, bias, rule, to);
+}
+
 void TimedBackend::Convert(const TensorView& x, MutableTensorView y) {
   const Span span(Timed(), OpKind::kRows, *inner_);
   inner_->Convert(x, y);

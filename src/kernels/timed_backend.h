@@ -80,6 +80,9 @@ class TimedBackend final : public Backend {
   void Add(const TensorView& x, MutableTensorView y) override;
   void GatherRows(const TensorView& x, std::span<const int32_t> rows, MutableTensorView y) override;
   void ScatterAddRows(const TensorView& x, std::span<const int32_t> rows, MutableTensorView y) override;
+  void AddScaledRows(const TensorView& x, std::span<const int32_t> rows, std::span<const float> scales,
+                     MutableTensorView y) override;
+  void Route(const TensorView& logits, const TensorView& bias, const RouterRule& rule, Routes to) override;
   void Convert(const TensorView& x, MutableTensorView y) override;
   void MeanRows(const TensorView& x, int64_t block, MutableTensorView means) override;
   void Attention(const AttentionInput& in, MutableTensorView out) override;

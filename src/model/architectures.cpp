@@ -11,8 +11,10 @@ namespace {
 
 // Folders with several models, whose text model is in text_config.
 const std::map<std::string_view, std::string_view>& NestedTypes() {
-  static const std::map<std::string_view, std::string_view> types = {
-      {"gemma3", "gemma3_text"}, {"mistral3", "mistral"}, {"qwen3_vl", "qwen3_vl_text"}};
+  static const std::map<std::string_view, std::string_view> types = {{"gemma3", "gemma3_text"},
+                                                                     {"mistral3", "mistral"},
+                                                                     {"qwen3_vl", "qwen3_vl_text"},
+                                                                     {"qwen3_vl_moe", "qwen3_vl_moe_text"}};
   return types;
 }
 
@@ -24,11 +26,9 @@ struct Unsupported {
 // Architectures that people ask for, with what this program lacks for them.
 const std::vector<Unsupported>& UnsupportedOnes() {
   static const std::vector<Unsupported> list = {
-      {{"qwen2moe",          "qwen2_moe",  "qwen3moe",     "qwen3_moe",    "qwen3vlmoe", "qwen3_vl_moe",
-        "qwen3_vl_moe_text", "mixtral",    "olmoe",        "granitemoe",   "phimoe",     "glm4moe",
-        "glm4_moe",          "dots1",      "ernie4_5-moe", "ernie4_5_moe", "bailingmoe", "bailingmoe2",
-        "minimax-m2",        "minimax_m2", "hunyuan-moe",  "arctic",       "grok",       "dbrx"},
-       "mixtures of experts are not supported"},
+      {{"phimoe", "glm4moe", "glm4_moe", "dots1", "ernie4_5-moe", "ernie4_5_moe", "bailingmoe", "bailingmoe2",
+        "minimax-m2", "minimax_m2", "hunyuan-moe", "arctic", "grok", "dbrx"},
+       "its kind of mixture of experts is not supported"},
       {{"gpt-oss", "gpt_oss"}, "its mixture of experts and its attention sinks are not supported"},
       {{"deepseek2", "deepseek_v2", "deepseek_v3", "mistral4", "minicpm3", "kimi_k2", "glm4_moe_lite",
         "longcat_flash", "plm"},
@@ -70,11 +70,17 @@ const std::vector<Unsupported>& UnsupportedOnes() {
 }  // namespace
 
 const std::vector<Architecture>& Architectures() {
+  using Presence = MixtureTraits::Presence;
   static const std::vector<Architecture> list = {
       {.gguf = "llama",
-       .hf = {{"llama"}, {"mistral", WindowRule::kEveryLayer}},
-       .models = "Llama 2 and 3, Mistral, Mistral Small 3, XGen",
-       .positions = {.gguf_interleaved = true}},
+       .hf = {{"llama"},
+              {"mistral", WindowRule::kEveryLayer},
+              {"mixtral",
+               WindowRule::kEveryLayer,
+               {.experts = "num_local_experts", .width = "intermediate_size"}}},
+       .models = "Llama 2 and 3, Mistral, Mistral Small 3, Mixtral, XGen",
+       .positions = {.gguf_interleaved = true},
+       .mixture = {.presence = Presence::kMaybe}},
       {.gguf = "mistral3",
        .hf = {{"ministral3", WindowRule::kEveryLayer}},
        .models = "Ministral 3, Devstral Small 2",
@@ -91,6 +97,44 @@ const std::vector<Architecture>& Architectures() {
        .hf = {{"qwen3_vl_text"}},
        .models = "Qwen3-VL (text)",
        .head_norm = HeadNorm::kEachHead},
+      {.gguf = "qwen3moe",
+       .hf = {{"qwen3_moe",
+               WindowRule::kEveryLayerIfUsed,
+               {.experts = "num_experts",
+                .width = "moe_intermediate_size",
+                .may_normalise = true,
+                .dense_layers = true}}},
+       .models = "Qwen3 30B-A3B and 235B-A22B, Qwen3-Coder",
+       .head_norm = HeadNorm::kEachHead,
+       .mixture = {.presence = Presence::kAlways, .gguf_ffn_of_row = true}},
+      {.gguf = "qwen3vlmoe",
+       .hf = {{"qwen3_vl_moe_text",
+               WindowRule::kNever,
+               {.experts = "num_experts", .width = "moe_intermediate_size", .dense_layers = true}}},
+       .models = "Qwen3-VL 30B-A3B and 235B-A22B (text)",
+       .head_norm = HeadNorm::kEachHead,
+       .mixture = {.presence = Presence::kAlways, .gguf_ffn_of_row = true}},
+      {.gguf = "qwen2moe",
+       .hf = {{"qwen2_moe",
+               WindowRule::kEvenUpTo,
+               {.experts = "num_experts",
+                .width = "moe_intermediate_size",
+                .shared_width = "shared_expert_intermediate_size",
+                .may_normalise = true,
+                .dense_layers = true}}},
+       .models = "Qwen1.5-MoE, Qwen2-57B-A14B",
+       .qkv_bias = true,
+       .mixture = {.presence = Presence::kAlways,
+                   .shared = MixtureTraits::Shared::kGated,
+                   .gguf_normalise = false,
+                   .gguf_ffn_of_row = true}},
+      {.gguf = "olmoe",
+       .hf = {{"olmoe",
+               WindowRule::kNever,
+               {.experts = "num_experts", .width = "intermediate_size", .may_normalise = true}}},
+       .models = "OLMoE",
+       .head_norm = HeadNorm::kWholeWidth,
+       .mixture = {.presence = Presence::kAlways, .gguf_normalise = false}},
       {.gguf = "smollm3",
        .hf = {{"smollm3", WindowRule::kNoRopeLayers}},
        .models = "SmolLM3",
@@ -112,6 +156,21 @@ const std::vector<Architecture>& Architectures() {
        .models = "Granite 3 (dense)",
        .multipliers = true,
        .positions = {.gguf_interleaved = true, .finetuned_rope = true}},
+      {.gguf = "granitemoe",
+       .hf = {{"granitemoe",
+               WindowRule::kNever,
+               {.experts = "num_local_experts", .width = "intermediate_size"}},
+              {"granitemoeshared",
+               WindowRule::kNever,
+               {.experts = "num_local_experts",
+                .width = "intermediate_size",
+                .shared_width = "shared_intermediate_size"}}},
+       .models = "Granite 3 (mixtures)",
+       .multipliers = true,
+       .positions = {.gguf_interleaved = true, .finetuned_rope = true},
+       .mixture = {.presence = Presence::kAlways,
+                   .shared = MixtureTraits::Shared::kPlain,
+                   .router = RouterKind::kTopKSoftmax}},
       {.gguf = "gemma3",
        .hf = {{"gemma3_text", WindowRule::kPattern}},
        .models = "Gemma 3 (text)",
@@ -152,7 +211,7 @@ HfArchitecture ArchitectureOfHf(const std::string& name, const std::string& path
   std::vector<const char*> known;
   for (const Architecture& row : Architectures()) {
     for (const HfType& type : row.hf) {
-      if (name == type.name) return {row, type.windows};
+      if (name == type.name) return {row, type};
       known.push_back(type.name);
     }
   }

@@ -16,6 +16,10 @@ enum class WindowRule {
   kFromLayer,     // those from max_window_layers on, or as layer_types says, if use_sliding_window is true
   kPattern,       // as layer_types says, or all but every so many
   kNoRopeLayers,  // those without RoPE, or as layer_types says, if use_sliding_window is true
+  kEveryLayerIfUsed,  // all, if use_sliding_window is true
+  // Every second one below max_window_layers, from the first on, or as layer_types says, if
+  // use_sliding_window is true.
+  kEvenUpTo,
 };
 
 // What an architecture says about positions where its files do not.
@@ -34,10 +38,33 @@ struct PositionTraits {
   bool query_temperature = false;  // queries grow with the logarithm of their position
 };
 
+// The keys of a config.json with a mixture of experts. A null key counts as absent.
+struct HfMixture {
+  const char* experts = nullptr;  // null: the type has no mixtures
+  const char* width = nullptr;
+  const char* shared_width = nullptr;  // null: there is no shared expert
+  // norm_topk_prob says whether weights are divided by their sum; else they are.
+  bool may_normalise = false;
+  // decoder_sparse_step and mlp_only_layers say which layers have an FFN of intermediate_size instead.
+  bool dense_layers = false;
+};
+
 // A model_type of Hugging Face; of text_config where a folder nests it.
 struct HfType {
   const char* name;
   WindowRule windows = WindowRule::kNever;
+  HfMixture mixture = {};
+};
+
+// What an architecture says of its mixtures of experts where GGUF files do not.
+struct MixtureTraits {
+  enum class Presence { kNever, kMaybe, kAlways } presence = Presence::kNever;
+  enum class Shared { kNone, kPlain, kGated } shared = Shared::kNone;
+  RouterKind router = RouterKind::kSoftmaxTopK;
+  bool gguf_normalise = true;
+  // GGUF files without a width of experts: feed_forward_length is that of the experts of a row together, not
+  // of one.
+  bool gguf_ffn_of_row = false;
 };
 
 enum class HeadNorm { kNone, kEachHead, kWholeWidth };
@@ -61,6 +88,7 @@ struct Architecture {
   bool fused = false;             // q, k and v are one matrix in Hugging Face's files, and gate and up
   bool multipliers = false;       // of embedding, residual, attention and logits, which its files give
   PositionTraits positions = {};
+  MixtureTraits mixture = {};
 };
 
 const std::vector<Architecture>& Architectures();
@@ -71,7 +99,7 @@ const Architecture& ArchitectureOfGguf(const std::string& name, const std::strin
                                        const std::string& key);
 struct HfArchitecture {
   const Architecture& row;
-  WindowRule windows;
+  const HfType& type;
 };
 HfArchitecture ArchitectureOfHf(const std::string& name, const std::string& path, const std::string& key);
 

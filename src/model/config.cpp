@@ -8,24 +8,13 @@
 #include "base/limits.h"
 #include "model/architectures.h"
 #include "model/config_keys.h"
+#include "model/config_mixture.h"
 #include "model/config_rope.h"
 #include "model/config_shape.h"
 
 namespace coppice {
 
 namespace {
-
-void RefuseExperts(const GgufMetadata& m, const std::string& prefix) {
-  const int64_t experts = m.Integer(prefix + "expert_count").value_or(0);
-  if (experts == 0) return;
-  const int64_t used = m.Integer(prefix + "expert_used_count").value_or(0);
-  if (used > experts) {
-    Refuse(m.path(), prefix + "expert_used_count",
-           fmt::format("= {} is above expert_count = {}", used, experts));
-  }
-  Refuse(m.path(), prefix + "expert_count",
-         fmt::format("= {}: mixtures of experts are not supported", experts));
-}
 
 // What other architectures do, and this one's layer does not: a file with such a key is not what it says.
 void RefuseOthers(const GgufMetadata& m, const std::string& prefix, const Architecture& row) {
@@ -54,15 +43,15 @@ ModelConfig ConfigFromGguf(const GgufMetadata& m) {
   const KeyReader read{m.path(), [&](const std::string& k) { return m.Integer(k); },
                        [&](const std::string& k) { return m.Number(k); },
                        [&](const std::string& k) { return m.IsArray(k) ? m.Integers(k) : std::nullopt; }};
-  RefuseExperts(m, p);
   RefuseOthers(m, p, row);
   ReadShape(
       read,
-      {p + "block_count", p + "embedding_length", p + "feed_forward_length", p + "attention.head_count",
+      {p + "block_count", p + "embedding_length", GgufFfnKey(m, p, row.mixture), p + "attention.head_count",
        p + "attention.head_count_kv", p + "attention.key_length", p + "vocab_size", p + "context_length",
        row.norm == NormKind::kRms ? p + "attention.layer_norm_rms_epsilon"
                                   : p + "attention.layer_norm_epsilon"},
       std::nullopt, c);
+  ReadGgufMixture(m, read, p, row.mixture, c);
   ReadGgufPositions(m, read, p, row.positions, c);
   RefuseSoftcaps(read, p);
   if (row.scaled_embedding) c.embedding_scale = std::sqrt(static_cast<double>(c.shape.hidden));

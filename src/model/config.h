@@ -8,6 +8,7 @@
 
 #include "formats/gguf.h"
 #include "formats/model_shape.h"
+#include "kernels/routing.h"
 
 namespace coppice {
 
@@ -61,6 +62,7 @@ struct ModelConfig {
   bool pre_norms = true;        // a norm before attention and before the FFN
   double embedding_scale = 1;
   double logit_scale = 1;
+  RouterRule router = {};  // of the layers with a mixture; `used` is MixtureShape's
   QueryTemperature query_temperature = {};
   double attention_scale = 0;  // factor on q . k; 0: 1 / sqrt(head_dim)
   double norm_offset = 0;      // added to norm weights as stored

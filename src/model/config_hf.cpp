@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "model/architectures.h"
 #include "model/config_keys.h"
+#include "model/config_mixture.h"
 #include "model/config_rope.h"
 #include "model/config_shape.h"
 #include "model/hf_defaults.h"
@@ -22,6 +23,15 @@ const nlohmann::json& OthersKeys() {
   static const nlohmann::json keys = {{"num_experts", 0},
                                       {"num_local_experts", 0},
                                       {"n_routed_experts", 0},
+                                      {"n_shared_experts", 0},
+                                      {"num_shared_experts", 0},
+                                      {"shared_expert_intermediate_size", 0},
+                                      {"shared_intermediate_size", 0},
+                                      {"n_group", 1},
+                                      {"topk_group", 1},
+                                      {"routed_scaling_factor", 1},
+                                      {"first_k_dense_replace", 0},
+                                      {"moe_layer_freq", 1},
                                       {"kv_lora_rank", 0},
                                       {"hidden_size_per_layer_input", 0},
                                       {"clip_qkv", 0},
@@ -54,9 +64,10 @@ void RenameBloom(nlohmann::json& j) {
 }
 
 // The config with the values of transformers' class for the keys that it lacks.
-nlohmann::json WithDefaults(const nlohmann::json& given, const std::string& type) {
+nlohmann::json WithDefaults(const nlohmann::json& given, const std::string& type, bool mixture) {
   nlohmann::json j = given;
   if (type == "bloom") RenameBloom(j);
+  if (mixture) RenameExperts(j);
   for (const auto& [key, value] : HfDefaults().at(type).items()) {
     if (!j.contains(key)) j[key] = value;
   }
@@ -79,12 +90,14 @@ void ReadLlamaKin(const HfKeys& keys, const KeyReader& read, const HfArchitectur
             {"num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads",
              "num_key_value_heads", "head_dim", "vocab_size", "max_position_embeddings", "rms_norm_eps"},
             std::nullopt, c);
-  ReadHfPositions(keys, read, row.positions, architecture.windows, c);
+  ReadHfMixture(keys, read, architecture.type.mixture, row.mixture, c);
+  ReadHfPositions(keys, read, row.positions, architecture.type.windows, c);
   const bool gelu = row.ffn == FfnKind::kGeGlu;
   const char* key = gelu ? "hidden_activation" : "hidden_act";
   const char* supported = gelu ? "gelu_pytorch_tanh" : "silu";
   if (const std::string act = keys.Text(key); !act.empty() && act != supported)
     Refuse(keys.path, key, fmt::format("= '{}' is not supported ({})", act, supported));
+  if (HfDefaults().at(architecture.type.name).contains("qkv_bias")) c.qkv_bias = keys.Flag("qkv_bias", true);
   c.qkv_bias = c.qkv_bias || keys.Flag("attention_bias", false);
   c.ffn_biases = keys.Flag("mlp_bias", false);
   if (keys.Flag("use_bidirectional_attention", false))
@@ -105,7 +118,7 @@ ModelConfig ReadText(const nlohmann::json& given, const std::string& type, const
                      std::optional<bool> tied, std::set<std::string>& asked) {
   const HfArchitecture architecture = ArchitectureOfHf(type, path, "model_type");
   const Architecture& row = architecture.row;
-  const nlohmann::json merged = WithDefaults(given, type);
+  const nlohmann::json merged = WithDefaults(given, type, architecture.type.mixture.experts != nullptr);
   const HfKeys keys{merged, path, &asked};
   const KeyReader read{path, [&](const std::string& k) { return keys.Integer(k); },
                        [&](const std::string& k) { return keys.Number(k); },

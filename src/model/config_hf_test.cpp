@@ -95,7 +95,7 @@ TEST(ConfigFromHf, UnsupportedArchitecturesGetTheirNameAndTheReason) {
        std::vector<std::pair<const char*, const char*>>{{"deepseek_v3", "latents (MLA)"},
                                                         {"llama4", "chunks"},
                                                         {"gemma3n", "AltUp"},
-                                                        {"qwen3_moe", "mixtures of experts"},
+                                                        {"glm4_moe", "mixture of experts"},
                                                         {"gpt_oss", "sinks"},
                                                         {"deepseek_v32", "indexer"},
                                                         {"qwen3_5", "recurrent state"},

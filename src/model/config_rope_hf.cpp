@@ -282,16 +282,19 @@ std::vector<bool> WindowedLayers(const HfKeys& keys, const KeyReader& read, cons
   std::vector<bool> windowed(static_cast<size_t>(layers), rule == WindowRule::kEveryLayer);
   if (rule == WindowRule::kEveryLayer) return listed ? *listed : windowed;
   const bool used = keys.Flag("use_sliding_window", false);
+  if (rule == WindowRule::kEveryLayerIfUsed) return std::vector<bool>(windowed.size(), used);
   if (!used && listed && std::ranges::find(*listed, true) != listed->end()) {
     Refuse(keys.path, "use_sliding_window",
            "is not true, but layer_types has layers of sliding_attention: transformers does not run it");
   }
-  const int64_t first = rule == WindowRule::kFromLayer ? keys.Integer("max_window_layers").value_or(0) : 0;
+  const bool by_layer = rule == WindowRule::kFromLayer || rule == WindowRule::kEvenUpTo;
+  const int64_t first = by_layer ? keys.Integer("max_window_layers").value_or(0) : 0;
   const std::vector<bool> rotates =
       rule == WindowRule::kNoRopeLayers ? RotatingLayers(keys, read, layers) : std::vector<bool>();
+  const bool to_last = rule != WindowRule::kEvenUpTo;
   for (int l = 0; used && l < layers; ++l) {
     const auto at = static_cast<size_t>(l);
-    windowed[at] = rotates.empty() ? l >= first : !rotates[at];
+    windowed[at] = !rotates.empty() ? !rotates[at] : to_last ? l >= first : l < first && l % 2 == 0;
   }
   return used && listed ? *listed : windowed;
 }

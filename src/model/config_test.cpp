@@ -156,9 +156,9 @@ TEST(ConfigFromGguf, RefusesNamingFileKeyAndValue) {
       {With(good, "llama.attention.causal", false), "llama.attention.causal = false"},
       {With(good, "llama.attention.temperature_scale", 0.1), "temperature_scale = 0.1 is not supported"},
       {With(good, "llama.rope.scaling.yarn_log_multiplier", -1.0), "yarn_log_multiplier = -1"},
-      {With(good, "llama.expert_count", int64_t{8}), "llama.expert_count = 8: mixtures of experts"},
+      {With(good, "llama.expert_count", int64_t{8}), "llama.expert_used_count is missing"},
       {With(With(good, "llama.expert_count", int64_t{8}), "llama.expert_used_count", int64_t{9}),
-       "is above expert_count = 8"},
+       "llama.expert_used_count, layer 0: 9 is above llama.expert_count = 8"},
   };
   for (const auto& [values, part] : bad) {
     const std::string message = ErrorOf([&, v = &values] { FromGguf(*v); });

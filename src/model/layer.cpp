@@ -109,34 +109,52 @@ void Layer::Ffn(const TokenSet& rows, Stream& x, const Pass& pass) const {
   if (own.size() == 0) return;
   Workspace& ws = pass.workspace;
   Backend& be = pass.backend;
+  // A mixture wants many rows at once, also where several processes have rows here and there.
+  const bool in_place = rows.IsAll() && !(has_mixture() && x.deal().processes() > 1);
+  const int64_t tile_rows = has_mixture() ? kMixtureRows : ws.tile_rows;
   std::vector<Tile> tiles = {{0, 1, ProductKind::kDecode}};
   if (!x.prefill() || !LastRowOnly(x))
-    tiles = rows.IsAll() ? x.Tiles(ws.tile_rows) : TilesOf(own.size(), 0, ws.tile_rows);
-  PrepareFfn(tiles, ws, pass.control, be);
+    tiles = in_place ? x.Tiles(tile_rows) : TilesOf(own.size(), 0, tile_rows);
+  if (!has_mixture()) PrepareFfn(tiles, ws, pass.control, be);
   const TokenSet fill_from = rows.IsAll() ? TokenSet::None(x.rows()) : pass.policy.FillFrom(x.seen(), rows);
   MeanOutput mean(fill_from, config_.shape.hidden);
+  const std::vector<int32_t> of_own = in_place ? std::vector<int32_t>() : own.ToRows();
   for (const auto& [begin, count, kind] : tiles) {
-    const int64_t of = rows.IsAll() ? rows.size() : own.size();
+    const int64_t of = in_place ? rows.size() : own.size();
     pass.control.Tick(index_ + 0.5 + 0.5 * static_cast<double>(begin) / static_cast<double>(of));
-    std::span<const int32_t> chosen;
-    MutableTensorView in = ws.gathered.mutable_view().Rows(0, count);
-    if (rows.IsAll()) {
-      in = x.hidden().Rows(begin, count);
+    if (in_place) {
+      const MutableTensorView in = x.hidden().Rows(begin, count);
+      if (has_mixture()) {
+        be.Add(Mixture(in, kind, ws, pass.control, be), in);
+      } else {
+        FfnTile(in, kind, ProductEnd::kAdd, in, ws, be);
+      }
     } else {
-      chosen = own.rows().subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
-      be.GatherRows(x.hidden(), chosen, in);
-    }
-    if (rows.IsAll()) {
-      FfnTile(in, kind, ProductEnd::kAdd, in, ws, be);
-    } else {
-      const MutableTensorView out = ws.out.mutable_view().Rows(0, count);
-      FfnTile(in, kind, ProductEnd::kStore, out, ws, be);
+      const auto chosen = std::span(of_own).subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
+      const TensorView out = FfnOfRows(chosen, kind, x, pass);
       be.ScatterAddRows(out, chosen, x.hidden());
       if (fill_from.size() > 0) mean.Add(chosen, out);
     }
   }
   if (fill_from.size() > 0) mean.Fill(rows, x.hidden(), be);
   if (pass.split != nullptr) pass.split->computed.ffn += own.size();
+}
+
+TensorView Layer::FfnOfRows(std::span<const int32_t> rows, ProductKind kind, Stream& x,
+                            const Pass& pass) const {
+  Workspace& ws = pass.workspace;
+  const int64_t count = std::ssize(rows);
+  if (has_mixture()) {
+    ws.mixture.gathered.Resize(DType::kF32, count, config_.shape.hidden);
+    const MutableTensorView in = ws.mixture.gathered.mutable_view();
+    pass.backend.GatherRows(x.hidden(), rows, in);
+    return Mixture(in, kind, ws, pass.control, pass.backend);
+  }
+  const MutableTensorView in = ws.gathered.mutable_view().Rows(0, count);
+  const MutableTensorView out = ws.out.mutable_view().Rows(0, count);
+  pass.backend.GatherRows(x.hidden(), rows, in);
+  FfnTile(in, kind, ProductEnd::kStore, out, ws, pass.backend);
+  return out;
 }
 
 void Layer::PrepareFfn(const std::vector<Tile>& tiles, Workspace& ws, const RunControl& control,

@@ -102,6 +102,8 @@ class Layer {
   // y = FFN(norm(x)), or adds it to y; x and y may be the same.
   void FfnTile(const TensorView& x, ProductKind kind, ProductEnd end, MutableTensorView y, Workspace& ws,
                Backend& be) const;
+  // What the FFN adds to these rows of the stream: in the workspace, valid until the next call.
+  TensorView FfnOfRows(std::span<const int32_t> rows, ProductKind kind, Stream& x, const Pass& pass) const;
   // y = norm(x), or a copy of x if the architecture has no such norm.
   void ApplyNorm(const Norm& norm, const TensorView& x, MutableTensorView y, Backend& be) const;
   // The last product of attention or FFN: y = post_norm(x w^T), or adds this to y. Most models have no such
@@ -112,6 +114,25 @@ class Layer {
   };
   void Finish(Ending with, const TensorView& x, ProductKind kind, ProductEnd end, MutableTensorView y,
               Workspace& ws, Backend& be) const;
+
+  // layer_mixture.cpp
+  struct Expert {
+    const Linear& gate;
+    const Linear& up;
+    const Linear& down;
+  };
+  struct WeightedRows {
+    std::span<const int32_t> rows;   // of ws.mixture.normed
+    std::span<const float> weights;  // [rows]
+  };
+  // What the mixture adds to the rows of x: in ws.mixture, valid until the next call.
+  TensorView Mixture(const TensorView& x, ProductKind kind, Workspace& ws, const RunControl& control,
+                     Backend& be) const;
+  // Adds what the expert gives, times the weights, to ws.mixture.sum.
+  void RunExpert(const Expert& expert, const WeightedRows& on, ProductKind kind, Workspace& ws,
+                 Backend& be) const;
+  void RunShared(ProductKind kind, Workspace& ws, Backend& be) const;
+  bool has_mixture() const { return shape().mixture.experts > 0; }
 
   int index_;
   const ModelConfig& config_;

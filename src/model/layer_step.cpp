@@ -34,6 +34,7 @@ void Layer::Step(DecodeBatch& batch) const {
   Finish({ws.output, weights_.attention_post_norm}, attended, ProductKind::kDecode, ProductEnd::kAdd,
          batch.hidden(), ws, be);
 
+  if (has_mixture()) return be.Add(Mixture(batch.hidden(), ProductKind::kDecode, ws, {}, be), batch.hidden());
   PrepareFfn(all, ws, {}, be);
   FfnTile(batch.hidden(), ProductKind::kDecode, ProductEnd::kAdd, batch.hidden(), ws, be);
 }

@@ -10,12 +10,20 @@ struct Unit {
   double kv, qo, ffn, pair;  // FLOPs per row for k and v, for q and o, for the FFN; per query-key pair
 };
 
+// The weights that a row meets in the FFN.
+double FfnWeights(const ModelShape& shape, const LayerShape& s) {
+  const MixtureShape& m = s.mixture;
+  const int64_t widths = s.ffn + m.used * m.width + m.shared_width;
+  return static_cast<double>(shape.hidden) *
+         static_cast<double>((shape.gated_ffn ? 3 : 2) * widths + m.experts + (m.shared_gate ? 1 : 0));
+}
+
 Unit UnitOf(const ModelShape& shape, const LayerShape& s) {
   const double d = static_cast<double>(shape.hidden);
   const double c = s.head_dim;
   return {.kv = 4 * d * s.kv_heads * c,
           .qo = 4 * d * s.heads * c,
-          .ffn = (shape.gated_ffn ? 6 : 4) * d * static_cast<double>(s.ffn),
+          .ffn = 2 * FfnWeights(shape, s),
           .pair = 4.0 * s.heads * c};
 }
 

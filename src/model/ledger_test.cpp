@@ -71,6 +71,20 @@ TEST(Ledger, LayerByHand) {
   EXPECT_EQ(LayerFlops(two, {6, 6, 6}) - LayerFlops(two, {6, 6, 0}), 6 * 4 * 10 * 7);
 }
 
+// The router of 5 experts: 2 d E = 100 a row; two experts of 4 and a shared one of 3: 6 d (2 * 4 + 3) = 660;
+// the gate of the shared one: 2 d = 20.
+TEST(Ledger, AMixtureCountsItsRouterAndTheExpertsOfARow) {
+  const ModelShape s{
+      .hidden = 10,
+      .vocab = 11,
+      .layers = {{.heads = 4,
+                  .kv_heads = 2,
+                  .head_dim = 3,
+                  .mixture = {.experts = 5, .used = 2, .width = 4, .shared_width = 3, .shared_gate = true}}}};
+  EXPECT_EQ(LayerFlops(s, {6, 6, 6}) - LayerFlops(s, {6, 6, 0}), 6 * (100 + 660 + 20));
+  EXPECT_EQ(DecodeFlops(s, Keys({7})) - HeadFlops(s), 240 + 480 + 780 + 48 * 7);
+}
+
 // The parts add up to the whole, and each term is in the part whose speed it runs at.
 TEST(Ledger, PartsOfAPrefill) {
   ModelShape s = ShapeOf("llama-3.2-1b");

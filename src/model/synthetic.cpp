@@ -1,13 +1,12 @@
 #include "model/synthetic.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <map>
 #include <utility>
 
 #include "base/check.h"
-#include "base/field_error.h"
+#include "base/error.h"
 #include "base/fnv.h"
 #include "base/random.h"
 #include "formats/gguf_writer.h"
@@ -17,88 +16,6 @@
 namespace coppice {
 
 namespace {
-
-struct KnownShape {
-  const char* name;
-  const char* architecture;
-  int layers;
-  int64_t hidden, ffn;
-  int heads, kv_heads, head_dim;
-  int64_t vocab, context;
-  double rope_base;
-  bool tied;
-  int32_t window = 0;
-};
-
-// From the models' published config.json files.
-constexpr KnownShape kShapes[] = {
-    {"llama-2-7b", "llama", 32, 4096, 11008, 32, 32, 128, 32000, 4096, 10000, false},
-    {"llama-3.1-8b", "llama", 32, 4096, 14336, 32, 8, 128, 128256, 131072, 500000, false},
-    {"llama-3.2-1b", "llama", 16, 2048, 8192, 32, 8, 64, 128256, 131072, 500000, true},
-    {"mistral-7b", "llama", 32, 4096, 14336, 32, 8, 128, 32768, 32768, 1000000, false},
-    {"qwen2.5-0.5b", "qwen2", 24, 896, 4864, 14, 2, 64, 151936, 32768, 1000000, true},
-    {"qwen2.5-1.5b", "qwen2", 28, 1536, 8960, 12, 2, 128, 151936, 32768, 1000000, true},
-    {"qwen2.5-7b", "qwen2", 28, 3584, 18944, 28, 4, 128, 152064, 131072, 1000000, false},
-    {"qwen3-0.6b", "qwen3", 28, 1024, 3072, 16, 8, 128, 151936, 40960, 1000000, true},
-    {"qwen3-4b", "qwen3", 36, 2560, 9728, 32, 8, 128, 151936, 40960, 1000000, true},
-    {"qwen3-8b", "qwen3", 36, 4096, 12288, 32, 8, 128, 151936, 40960, 1000000, false},
-    {"smollm3-3b", "smollm3", 36, 2048, 11008, 16, 4, 128, 128256, 65536, 5000000, true},
-    {"bloom-7b", "bloom", 30, 4096, 16384, 32, 32, 128, 250880, 2048, 0, true},
-    {"gemma-3-270m", "gemma3", 18, 640, 2048, 4, 1, 256, 262144, 32768, 1000000, true, 512},
-    {"gemma-3-1b", "gemma3", 26, 1152, 6912, 4, 1, 256, 262144, 32768, 1000000, true, 512},
-    {"tiny", "llama", 4, 64, 192, 8, 2, 8, 320, 4096, 10000,
-     true},  // not a real model: for tests and first steps
-};
-
-const std::map<std::string, DType>& SyntheticTypes() {
-  static const std::map<std::string, DType> types = {{"bf16", DType::kBF16},
-                                                     {"f32", DType::kF32},
-                                                     {"f16", DType::kF16},
-                                                     {"q8_0", DType::kQ8_0},
-                                                     {"q4_0", DType::kQ4_0}};
-  return types;
-}
-
-ModelConfig ConfigOf(const KnownShape& k) {
-  ModelConfig c;
-  const std::string_view architecture = k.architecture;
-  const bool bloom = architecture == "bloom";
-  const bool gemma = architecture == "gemma3";
-  const bool smollm3 = architecture == "smollm3";
-  c.shape = {.architecture = k.architecture,
-             .name = k.name,
-             .hidden = k.hidden,
-             .vocab = k.vocab,
-             .gated_ffn = !bloom,
-             .alibi = bloom,
-             .post_norms = gemma};
-  for (int l = 0; l < k.layers; ++l) {
-    const bool windowed = !gemma || l % 6 != 5;
-    c.shape.layers.push_back({.heads = k.heads,
-                              .kv_heads = k.kv_heads,
-                              .head_dim = k.head_dim,
-                              .window = windowed ? k.window : 0,
-                              .rope = bloom || (smollm3 && l % 4 == 3) ? kNoRope
-                                      : gemma && windowed              ? 1
-                                                                       : 0,
-                              .ffn = k.ffn});
-  }
-  c.context = k.context;
-  c.norm = bloom ? NormKind::kLayer : NormKind::kRms;
-  c.ffn = bloom ? FfnKind::kGelu : gemma ? FfnKind::kGeGlu : FfnKind::kSwiGlu;
-  if (!bloom)
-    c.ropes = {{.dims = k.head_dim, .base = k.rope_base, .interleaved = architecture == "llama" || smollm3}};
-  c.qkv_bias = bloom || architecture == "qwen2";
-  if (gemma) {
-    c.ropes.push_back({.dims = k.head_dim, .base = 10000});
-    c.embedding_scale = std::sqrt(static_cast<double>(k.hidden));
-  }
-  c.head_norms = gemma || architecture == "qwen3";
-  if (c.head_norms || smollm3) c.norm_eps = 1e-6;
-  c.all_biases = c.embedding_norm = bloom;
-  c.tied_head = k.tied;
-  return c;
-}
 
 // llama.cpp's `general.file_type` for a file whose matrices have one type; some readers refuse a file without
 // it.
@@ -170,28 +87,18 @@ class SyntheticStore final : public TensorStore {
 
 }  // namespace
 
-SyntheticModel ParseShape(const std::string& text) {
-  const size_t colon = text.find(':');
-  SyntheticModel model;
-  model.shape_name = text.substr(0, colon);
-  std::string type = colon == std::string::npos ? "bf16" : text.substr(colon + 1);
-  std::transform(type.begin(), type.end(), type.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  const auto known_type = SyntheticTypes().find(type);
-  if (known_type == SyntheticTypes().end()) {
-    throw FieldError("shape", " {}: no type '{}'; there are bf16, f32, f16, q8_0, q4_0", text, type);
-  }
-  model.type = known_type->second;
-  std::string names;
-  for (const KnownShape& k : kShapes) {
-    if (model.shape_name == k.name) {
-      model.config = ConfigOf(k);
-      return model;
-    }
-    names += (names.empty() ? "" : ", ") + std::string(k.name);
-  }
-  throw FieldError("shape", " {}: no shape '{}'; there are {}", text, model.shape_name, names);
+namespace {
+
+// As llama.cpp's converter stores them: the router in fp32, all experts in one tensor.
+void AddExperts(const std::string& p, int64_t hidden, const MixtureShape& m, DType type,
+                std::vector<SyntheticModel::TensorPlan>& plans) {
+  plans.push_back({p + "ffn_gate_inp.weight", {m.experts, hidden}, DType::kF32});
+  plans.push_back({p + "ffn_gate_exps.weight", {m.experts, m.width, hidden}, type});
+  plans.push_back({p + "ffn_up_exps.weight", {m.experts, m.width, hidden}, type});
+  plans.push_back({p + "ffn_down_exps.weight", {m.experts, hidden, m.width}, type});
 }
+
+}  // namespace
 
 std::vector<SyntheticModel::TensorPlan> SyntheticModel::Tensors() const {
   const ModelShape& s = config.shape;
@@ -238,6 +145,10 @@ std::vector<SyntheticModel::TensorPlan> SyntheticModel::Tensors() const {
     if (bloom) vector(p + "attn_output.bias", s.hidden);
     extra_norms(p, layer.head_dim);
     norm(p + "ffn_norm");
+    if (layer.mixture.experts > 0) {
+      AddExperts(p, s.hidden, layer.mixture, type, plans);
+      continue;
+    }
     if (s.gated_ffn) matrix(p + "ffn_gate", layer.ffn, s.hidden);
     matrix(p + "ffn_up", layer.ffn, s.hidden);
     if (bloom) vector(p + "ffn_up.bias", layer.ffn);
@@ -329,7 +240,12 @@ void WriteSyntheticGguf(const SyntheticModel& model, const std::string& path,
   count("context_length", c.context);
   count("embedding_length", s.hidden);
   count("block_count", s.layer_count());
-  count("feed_forward_length", layer.ffn);
+  if (layer.ffn > 0) count("feed_forward_length", layer.ffn);
+  if (layer.mixture.experts > 0) {
+    count("expert_count", layer.mixture.experts);
+    count("expert_used_count", layer.mixture.used);
+    count("expert_feed_forward_length", layer.mixture.width);
+  }
   count("attention.head_count", layer.heads);
   count("attention.head_count_kv", layer.kv_heads);
   count("vocab_size", s.vocab);

@@ -28,8 +28,8 @@ struct SyntheticModel {
   std::vector<TensorPlan> Tensors() const;
 };
 
-// NAME[:TYPE], e.g. "llama-2-7b:q4_0"; TYPE is bf16 (default), f32, f16, q8_0 or q4_0. Throws Error for
-// other names, and lists the known ones.
+// NAME[/LAYERS][:TYPE], e.g. "llama-2-7b:q4_0" or its first two layers, "llama-2-7b/2:q4_0"; TYPE is bf16
+// (default), f32, f16, q8_0 or q4_0. Throws Error for other names, and lists the known ones.
 SyntheticModel ParseShape(const std::string& text);
 
 // Fills in the bytes of one tensor. They depend only on its name, type and shape, so a model in a file equals

@@ -26,8 +26,8 @@ TEST(Synthetic, AnElementFollowsFromItsNameAndPlace) {
 
 // A file of a shape says what the shape is: the reader finds the same sizes, windows, ropes and norms.
 TEST(Synthetic, AFileReadsAsItsShape) {
-  for (const char* name :
-       {"llama-3.2-1b", "qwen2.5-0.5b", "qwen3-0.6b", "qwen3-4b", "smollm3-3b", "bloom-7b"}) {
+  for (const char* name : {"llama-3.2-1b", "qwen2.5-0.5b", "qwen3-0.6b", "qwen3-4b", "qwen3-30b-a3b",
+                           "smollm3-3b", "bloom-7b"}) {
     SyntheticModel model = ParseShape(std::string(name) + ":f32");
     ModelShape& shape = model.config.shape;
     shape.hidden = 64;
@@ -38,7 +38,8 @@ TEST(Synthetic, AFileReadsAsItsShape) {
       layer.heads = bloom ? 2 : 4;
       layer.head_dim = bloom || !model.config.head_norms ? 64 / layer.heads : layer.head_dim;
       layer.kv_heads = 2;
-      layer.ffn = 32;
+      if (layer.mixture.experts == 0) layer.ffn = 32;
+      if (layer.mixture.experts > 0) layer.mixture = {.experts = 4, .used = 3, .width = 48};
     }
     for (RopeConfig& rope : model.config.ropes) rope.dims = shape.layer(0).head_dim;
     const TempFolder folder;
@@ -53,6 +54,15 @@ TEST(Synthetic, AFileReadsAsItsShape) {
     EXPECT_EQ(read.head_norms, model.config.head_norms) << name;
     EXPECT_EQ(read.tied_head, model.config.tied_head) << name;
     EXPECT_FLOAT_EQ(static_cast<float>(read.norm_eps), static_cast<float>(model.config.norm_eps)) << name;
+  }
+}
+
+TEST(Synthetic, FewerLayers) {
+  EXPECT_EQ(ParseShape("qwen3-30b-a3b/3:q4_0").config.shape.layer_count(), 3);
+  EXPECT_EQ(ParseShape("qwen3-30b-a3b").config.shape.layer_count(), 48);
+  for (const char* bad : {"0", "49", "-1", "2x", "", "9999999999"}) {
+    const std::string text = "qwen3-30b-a3b/" + std::string(bad);
+    EXPECT_NE(ErrorOf([&] { ParseShape(text); }).find("are not from 1 to 48"), std::string::npos) << bad;
   }
 }
 

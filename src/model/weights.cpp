@@ -9,13 +9,20 @@
 #include "formats/printable.h"
 #include "formats/quants.h"
 #include "model/tensor_names.h"
+#include "model/weights_reader.h"
 
 namespace coppice {
 
 namespace {
 
-std::string ShapeText(int64_t rows, int64_t cols) {
-  return rows == 1 ? fmt::format("[{}]", cols) : fmt::format("[{}, {}]", rows, cols);
+// The parameters of the experts that a row does not run.
+int64_t IdleParameters(const ModelShape& s) {
+  int64_t idle = 0;
+  for (const LayerShape& layer : s.layers) {
+    const MixtureShape& m = layer.mixture;
+    idle += (m.experts - m.used) * m.width * s.hidden * (s.gated_ffn ? 3 : 2);
+  }
+  return idle;
 }
 
 }  // namespace
@@ -27,7 +34,8 @@ class WeightsLoader {
         config_(config),
         hf_(config.hf_names),
         names_(hf_ ? HfTensorNames(config, *store_) : GgufTensorNames(config)),
-        weights_(new Weights()) {}
+        weights_(new Weights()),
+        read_(*store_, *weights_) {}
 
   std::shared_ptr<const Weights> Load() {
     const ModelShape& s = config_.shape;
@@ -36,63 +44,27 @@ class WeightsLoader {
     weights_->final_norm = LoadNorm(names_.final_norm);
     weights_->head_norm = HeadNormOf(weights_->final_norm);
     if (store_->Find(names_.head + ".weight") != nullptr) {
-      weights_->head.weight = Matrix(names_.head + ".weight", s.vocab, s.hidden);
+      weights_->head.weight = read_.Matrix(names_.head + ".weight", s.vocab, s.hidden);
     } else if (hf_ && !config_.tied_head) {
-      Fail(names_.head + ".weight", "is missing, and the config does not tie it to the embedding");
+      read_.Fail(names_.head + ".weight", "is missing, and the config does not tie it to the embedding");
     } else {
       weights_->head.weight = weights_->embedding;  // GGUF files of tied models have no output.weight
       config_.tied_head = true;
     }
     LoadRopeFactors();
     LoadLongFactors();
+    weights_->active_parameters = weights_->parameters - IdleParameters(s);
     weights_->store_ = std::move(store_);
     return std::shared_ptr<const Weights>(std::move(weights_));
   }
 
  private:
-  [[noreturn]] void Fail(const std::string& name, const std::string& why) const {
-    throw Error("[model] {}: tensor '{}' {}", store_->path(), name, why);
-  }
-
-  // A matrix of any type whose shape the config gives.
-  TensorView Matrix(const std::string& name, int64_t rows, int64_t cols) {
-    const StoredTensor* t = store_->Find(name);
-    if (t == nullptr) Fail(name, "is missing");
-    if (t->view.rows != rows || t->view.cols != cols) {
-      Fail(name, fmt::format("is {}, config says {}", ShapeText(t->view.rows, t->view.cols),
-                             ShapeText(rows, cols)));
-    }
-    Count(t->view);
-    return t->view;
-  }
-
-  // A vector in fp32, converted if the file stores another type. Empty if it is optional and absent.
-  TensorView Vector(const std::string& name, int64_t size, bool required) {
-    const StoredTensor* t = store_->Find(name);
-    if (t == nullptr && !required) return {};
-    const TensorView stored = Matrix(name, 1, size);
-    if (stored.dtype == DType::kF32) return stored;
-    Tensor converted(DType::kF32, 1, size);
-    DequantizeRow(stored.dtype, stored.data, converted.mutable_view().Row<float>(0));
-    return Own(std::move(converted));
-  }
-
-  TensorView Own(Tensor tensor) {
-    weights_->owned_.push_back(std::move(tensor));
-    return weights_->owned_.back().view();
-  }
-
-  void Count(const TensorView& view) {
-    weights_->parameters += view.rows * view.cols;
-    weights_->bytes += view.rows * BytesOf(view.dtype, view.cols);
-  }
-
   Norm LoadNorm(const std::string& name) { return LoadNorm(name, config_.shape.hidden); }
 
   Norm LoadNorm(const std::string& name, int64_t size) {
     const bool has_bias = config_.norm == NormKind::kLayer;
-    return {WithOffset(Vector(name + ".weight", size, true)),
-            has_bias ? Vector(name + ".bias", size, true) : TensorView{}};
+    return {WithOffset(read_.Vector(name + ".weight", size, true)),
+            has_bias ? read_.Vector(name + ".bias", size, true) : TensorView{}};
   }
 
   // Models with a factor on logits have no bias there.
@@ -101,7 +73,7 @@ class WeightsLoader {
     Tensor scaled(DType::kF32, 1, final_norm.weight.cols);
     CopyRows(final_norm.weight, scaled.mutable_view());
     for (float& w : scaled.mutable_view().Row<float>(0)) w *= static_cast<float>(config_.logit_scale);
-    return {Own(std::move(scaled)), final_norm.bias};
+    return {read_.Own(std::move(scaled)), final_norm.bias};
   }
 
   TensorView WithOffset(const TensorView& weight) {
@@ -109,11 +81,7 @@ class WeightsLoader {
     Tensor moved(DType::kF32, 1, weight.cols);
     CopyRows(weight, moved.mutable_view());
     for (float& w : moved.mutable_view().Row<float>(0)) w += static_cast<float>(config_.norm_offset);
-    return Own(std::move(moved));
-  }
-
-  Linear LoadLinear(const std::string& name, int64_t outputs, int64_t inputs, bool bias) {
-    return {Matrix(name + ".weight", outputs, inputs), Vector(name + ".bias", outputs, bias)};
+    return read_.Own(std::move(moved));
   }
 
   void LoadEmbedding() {
@@ -127,7 +95,7 @@ class WeightsLoader {
       const StoredTensor* t = store_->Find(name);
       if (t != nullptr) vocab = t->view.rows;
     }
-    weights_->embedding = Matrix(name, vocab, config_.shape.hidden);
+    weights_->embedding = read_.Matrix(name, vocab, config_.shape.hidden);
     if (!names_.embedding_norm.empty()) weights_->embedding_norm = LoadNorm(names_.embedding_norm);
   }
 
@@ -145,13 +113,13 @@ class WeightsLoader {
     if (!names_.qkv.empty() && store_->Find(p + names_.qkv + ".weight") != nullptr) {
       LoadFused(p + names_.qkv, layer, w);
     } else if (names_.query.empty()) {
-      Fail(p + names_.qkv + ".weight", "is missing");
+      read_.Fail(p + names_.qkv + ".weight", "is missing");
     } else {
-      w.query = LoadLinear(p + names_.query, q_dim, s.hidden, config_.qkv_bias);
-      w.key = LoadLinear(p + names_.key, kv_dim, s.hidden, config_.qkv_bias);
-      w.value = LoadLinear(p + names_.value, kv_dim, s.hidden, config_.qkv_bias);
+      w.query = read_.Map(p + names_.query, q_dim, s.hidden, config_.qkv_bias);
+      w.key = read_.Map(p + names_.key, kv_dim, s.hidden, config_.qkv_bias);
+      w.value = read_.Map(p + names_.value, kv_dim, s.hidden, config_.qkv_bias);
     }
-    w.output = LoadLinear(p + names_.output, s.hidden, q_dim, config_.all_biases);
+    w.output = read_.Map(p + names_.output, s.hidden, q_dim, config_.all_biases);
     if (config_.head_norms) {
       w.query_norm = LoadNorm(p + names_.query_norm, config_.whole_norms ? q_dim : layer.head_dim);
       w.key_norm = LoadNorm(p + names_.key_norm, config_.whole_norms ? kv_dim : layer.head_dim);
@@ -160,9 +128,13 @@ class WeightsLoader {
       w.attention_post_norm = LoadNorm(p + names_.attention_post_norm);
       w.ffn_post_norm = LoadNorm(p + names_.ffn_post_norm);
     }
-    LoadGateAndUp(p, layer, w);
-    w.down = LoadLinear(p + names_.down, s.hidden, layer.ffn, config_.all_biases || config_.ffn_biases);
-    weights_->layers.push_back(w);
+    if (layer.mixture.experts > 0) {
+      w.mixture = LoadMixture(read_, config_, p, layer);
+    } else {
+      LoadGateAndUp(p, layer, w);
+      w.down = read_.Map(p + names_.down, s.hidden, layer.ffn, config_.all_biases || config_.ffn_biases);
+    }
+    weights_->layers.push_back(std::move(w));
   }
 
   void LoadGateAndUp(const std::string& p, const LayerShape& layer, LayerWeights& w) {
@@ -171,7 +143,7 @@ class WeightsLoader {
     const bool gated = config_.shape.gated_ffn;
     if (gated && !names_.gate_up.empty() && store_->Find(p + names_.gate + ".weight") == nullptr &&
         store_->Find(p + names_.gate_up + ".weight") != nullptr) {
-      const Linear both = LoadLinear(p + names_.gate_up, 2 * layer.ffn, hidden, biases);
+      const Linear both = read_.Map(p + names_.gate_up, 2 * layer.ffn, hidden, biases);
       const auto half = [&](int64_t begin) -> Linear {
         return {both.weight.Rows(begin, layer.ffn),
                 both.bias.empty() ? both.bias : both.bias.Cols(begin, layer.ffn)};
@@ -180,8 +152,8 @@ class WeightsLoader {
       w.up = half(layer.ffn);
       return;
     }
-    if (gated) w.gate = LoadLinear(p + names_.gate, layer.ffn, hidden, biases);
-    w.up = LoadLinear(p + names_.up, layer.ffn, hidden, biases);
+    if (gated) w.gate = read_.Map(p + names_.gate, layer.ffn, hidden, biases);
+    w.up = read_.Map(p + names_.up, layer.ffn, hidden, biases);
   }
 
   // Files store q, k and v one after the other, so views can split them. Hugging Face's BLOOM interleaves
@@ -190,8 +162,8 @@ class WeightsLoader {
     const int64_t q_dim = layer.query_width();
     const int64_t kv_dim = layer.key_width();
     const int64_t rows = q_dim + 2 * kv_dim;
-    const TensorView fused = Matrix(name + ".weight", rows, config_.shape.hidden);
-    const TensorView bias = Vector(name + ".bias", rows, config_.qkv_bias);
+    const TensorView fused = read_.Matrix(name + ".weight", rows, config_.shape.hidden);
+    const TensorView bias = read_.Vector(name + ".bias", rows, config_.qkv_bias);
     const bool by_head = hf_ && !config_.fused_hf;
     const auto part = [&](int index, int64_t begin, int64_t count) -> Linear {
       if (!by_head) return {fused.Rows(begin, count), bias.empty() ? bias : bias.Cols(begin, count)};
@@ -206,11 +178,11 @@ class WeightsLoader {
           part_bias.mutable_view().Row<float>(0)[static_cast<size_t>(i)] =
               bias.Row<float>(0)[static_cast<size_t>(row)];
       }
-      const TensorView owned = Own(std::move(weight));
-      return {owned, bias.empty() ? TensorView{} : Own(std::move(part_bias))};
+      const TensorView owned = read_.Own(std::move(weight));
+      return {owned, bias.empty() ? TensorView{} : read_.Own(std::move(part_bias))};
     };
     if (by_head && q_dim != kv_dim)
-      Fail(name + ".weight", "is fused and grouped-query at once, which is not supported");
+      read_.Fail(name + ".weight", "is fused and grouped-query at once, which is not supported");
     w.query = part(0, 0, q_dim);
     w.key = part(1, q_dim, kv_dim);
     w.value = part(2, q_dim + kv_dim, kv_dim);
@@ -226,10 +198,10 @@ class WeightsLoader {
     if (!has) rope.scaling = RopeConfig::Scaling::kNone;
     for (const auto& [name, to] : {std::pair{"rope_factors_long.weight", &rope.long_factors},
                                    std::pair{"rope_factors_short.weight", &rope.short_factors}}) {
-      const TensorView factors = Vector(name, rope.dims / 2, has);
+      const TensorView factors = read_.Vector(name, rope.dims / 2, has);
       if (factors.empty()) continue;
       for (const float f : factors.Row<float>(0)) {
-        if (!std::isfinite(f) || f <= 0) Fail(name, fmt::format("holds {}", f));
+        if (!std::isfinite(f) || f <= 0) read_.Fail(name, fmt::format("holds {}", f));
         to->push_back(f);
       }
     }
@@ -238,12 +210,12 @@ class WeightsLoader {
   void LoadRopeFactors() {
     const std::vector<RopeConfig>& ropes = config_.ropes;
     const int dims = ropes.empty() ? 0 : ropes.front().dims;
-    const TensorView factors = Vector("rope_freqs.weight", dims / 2, false);
+    const TensorView factors = read_.Vector("rope_freqs.weight", dims / 2, false);
     if (factors.empty()) return;
     if (!std::ranges::all_of(ropes, [&](const RopeConfig& r) { return r.dims == dims; }))
-      Fail("rope_freqs.weight", "is for heads of one size, but the layers' heads differ");
+      read_.Fail("rope_freqs.weight", "is for heads of one size, but the layers' heads differ");
     for (const float f : factors.Row<float>(0)) {
-      if (!std::isfinite(f) || f <= 0) Fail("rope_freqs.weight", fmt::format("holds {}", f));
+      if (!std::isfinite(f) || f <= 0) read_.Fail("rope_freqs.weight", fmt::format("holds {}", f));
       weights_->rope_factors.push_back(f);
     }
   }
@@ -253,6 +225,7 @@ class WeightsLoader {
   bool hf_;
   TensorNames names_;
   std::unique_ptr<Weights> weights_;
+  WeightsReader read_;
 };
 
 std::shared_ptr<const Weights> Weights::Load(std::shared_ptr<const TensorStore> store, ModelConfig& config) {
@@ -268,6 +241,11 @@ void Arrange(const Weights& loaded, Weights& to, Place&& place) {
   const auto norm = [&](const Norm& n) { return Norm{vector(n.weight), vector(n.bias)}; };
   const auto linear = [&](const Linear& l) {
     return Linear{place(l.weight, WeightUse::kProduct), vector(l.bias)};
+  };
+  const auto linears = [&](const std::vector<Linear>& of) {
+    std::vector<Linear> placed;
+    for (const Linear& l : of) placed.push_back(linear(l));
+    return placed;
   };
   to.head = linear(loaded.head);
   // A table of quantised rows is read in the layout of a factor, so a tied one is placed once.
@@ -291,7 +269,16 @@ void Arrange(const Weights& loaded, Weights& to, Place&& place) {
                          .gate = linear(l.gate),
                          .up = linear(l.up),
                          .down = linear(l.down),
-                         .ffn_post_norm = norm(l.ffn_post_norm)});
+                         .ffn_post_norm = norm(l.ffn_post_norm),
+                         .mixture = {.router = linear(l.mixture.router),
+                                     .selection_bias = vector(l.mixture.selection_bias),
+                                     .gate = linears(l.mixture.gate),
+                                     .up = linears(l.mixture.up),
+                                     .down = linears(l.mixture.down),
+                                     .shared_gate = linear(l.mixture.shared_gate),
+                                     .shared_up = linear(l.mixture.shared_up),
+                                     .shared_down = linear(l.mixture.shared_down),
+                                     .shared_router = linear(l.mixture.shared_router)}});
   }
 }
 
@@ -314,6 +301,7 @@ std::shared_ptr<const Weights> Weights::Place(std::shared_ptr<const Weights> loa
   });
   placed->rope_factors = loaded->rope_factors;
   placed->parameters = loaded->parameters;
+  placed->active_parameters = loaded->active_parameters;
   placed->bytes = loaded->bytes;
   placed->loaded_ = std::move(loaded);
   return placed;

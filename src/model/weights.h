@@ -24,6 +24,15 @@ struct Norm {
   TensorView bias;    // [1, d] fp32, or empty
 };
 
+// Of a mixture of experts. Empty in a layer that has none.
+struct MixtureWeights {
+  Linear router;                               // [experts, d] fp32
+  TensorView selection_bias;                   // [1, experts] fp32, or empty (kernels/routing.h)
+  std::vector<Linear> gate, up, down;          // of each expert, as in LayerWeights
+  Linear shared_gate, shared_up, shared_down;  // of the shared expert; empty if there is none
+  Linear shared_router;                        // [1, d] fp32: its sigmoid scales the shared expert; or empty
+};
+
 struct LayerWeights {
   Norm attention_norm;       // empty if the architecture has none
   Norm query_norm;           // [1, head_dim], of each head, or [1, heads * head_dim]; empty if it has none
@@ -38,6 +47,7 @@ struct LayerWeights {
   Linear up;                 // [ffn, d]
   Linear down;               // [d, ffn]
   Norm ffn_post_norm;        // as attention_post_norm
+  MixtureWeights mixture;    // instead of gate, up and down
 };
 
 // Owns the tensors that had to be converted (norms and biases to fp32, BLOOM's fused q, k and v into three),
@@ -59,11 +69,13 @@ class Weights {
   Linear head;                      // [vocab, d]
   std::vector<float> rope_factors;  // rope_freqs.weight, or empty
   int64_t parameters = 0;
-  int64_t bytes = 0;  // of the tensors used, as stored
+  int64_t active_parameters = 0;  // those that one token meets: of a mixture, the experts of a row
+  int64_t bytes = 0;              // of the tensors used, as stored
 
  private:
   Weights() = default;
   friend class WeightsLoader;
+  friend class WeightsReader;
   std::shared_ptr<const TensorStore> store_;
   std::vector<Tensor> owned_;
   std::shared_ptr<const Weights> loaded_;  // of placed weights: for those that stay where they are

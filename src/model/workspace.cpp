@@ -157,8 +157,10 @@ int64_t Largest(const ModelShape& s, Size&& size) {
 
 int64_t Workspace::Bytes(const ModelShape& s, int64_t tokens, int64_t tile_rows) {
   const int64_t tile = 3 * s.hidden + 2 * Largest(s, &LayerShape::query_width) +
-                       2 * Largest(s, &LayerShape::key_width) + Largest(s, &LayerShape::ffn);
-  return BytesOf(DType::kF32, tokens * s.hidden + tile_rows * tile);
+                       2 * Largest(s, &LayerShape::key_width) + Largest(s, &LayerShape::inner_width);
+  const int64_t experts = Largest(s, [](const LayerShape& l) { return int64_t{l.mixture.experts}; });
+  const int64_t mixture = experts > 0 ? std::min(tokens, kMixtureRows) * (3 * s.hidden + experts) : 0;
+  return BytesOf(DType::kF32, tokens * s.hidden + tile_rows * tile + mixture);
 }
 
 Workspace::Workspace(const ModelShape& s, int64_t rows, DeviceMemory* memory)
@@ -167,7 +169,7 @@ Workspace::Workspace(const ModelShape& s, int64_t rows, DeviceMemory* memory)
       q(DType::kF32, rows, Largest(s, &LayerShape::query_width), memory),
       kv(DType::kF32, rows, 2 * Largest(s, &LayerShape::key_width), memory),
       attended(DType::kF32, rows, Largest(s, &LayerShape::query_width), memory),
-      inner(DType::kF32, rows, Largest(s, &LayerShape::ffn), memory),
+      inner(DType::kF32, rows, Largest(s, &LayerShape::inner_width), memory),
       out(DType::kF32, rows, s.hidden, memory),
       gathered(DType::kF32, rows, s.hidden, memory),
       all_q(memory),
@@ -181,7 +183,7 @@ void Workspace::Fit(const LayerShape& layer) {
   q.Resize(DType::kF32, tile_rows, layer.query_width());
   kv.Resize(DType::kF32, tile_rows, 2 * layer.key_width());
   attended.Resize(DType::kF32, tile_rows, layer.query_width());
-  inner.Resize(DType::kF32, tile_rows, layer.ffn);
+  inner.Resize(DType::kF32, tile_rows, layer.inner_width());
 }
 
 }  // namespace coppice

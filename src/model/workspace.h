@@ -119,6 +119,18 @@ class Projection {
   Tensor stored_;                         // decode: the outputs before they are gated or added
 };
 
+// The most rows of a mixture of experts at a time. Every expert is packed once for so many rows: with 128
+// experts of which a row runs 8, an expert has 256 of them.
+inline constexpr int64_t kMixtureRows = 4096;
+
+// Of the layers with a mixture of experts, in host memory. Sized when such a layer runs.
+struct MixtureSpace {
+  Tensor gathered;  // [rows, d]: rows of the stream, where the mixture runs for some of them only
+  Tensor normed;    // [rows, d]
+  Tensor sum;       // [rows, d]: what the experts add
+  Tensor logits;    // [rows, experts]
+};
+
 struct Workspace {
   // Has room for every layer of the shape. In host memory, or in `memory`, which must outlive the workspace.
   Workspace(const ModelShape& shape, int64_t tile_rows, DeviceMemory* memory = nullptr);
@@ -144,6 +156,7 @@ struct Workspace {
   Tensor sum_q;       // [group, heads * head_dim]: queries not yet added to a column sum
   Tensor some_keys;   // [attended, kv_heads * head_dim]: the rows of the cache that a decode step attends
   Tensor some_values;
+  MixtureSpace mixture;
   PackedCache packed;  // of the layer whose attention runs
   WeightStores kept;
   Projection query, key_value, output, gate_up, down, head;

@@ -175,6 +175,25 @@ TEST(Split, APromptOfFewerRowsThanProcessesIsTheSame) {
   }
 }
 
+// A process runs the experts for its own rows, which are not next to each other.
+TEST(Split, AMixtureOfExpertsIsTheSame) {
+  const TinyModel tiny = MakeTiny({.architecture = "qwen3moe"});
+  const Transformer model = tiny.Make();
+  const auto backend = MakeBackend("reference", {});
+  for (const int64_t tokens : {2, 5, 200}) {
+    const std::vector<int32_t> prompt = RandomPrompt(tokens, 50);
+    for (const char* spec : {"none", "ftp:eta=0.5,dense=2,first=10,last=8,min=0"}) {
+      const RunResult alone = RunTiny(model, prompt, *backend, {.spec = spec, .decode = 2});
+      ThreadGroup(3).Run([&](Comm& comm) {
+        const auto own = MakeBackend("reference", {});
+        const RunResult run =
+            RunTiny(model, prompt, *own, {.spec = spec, .decode = 2, .tile_rows = 7, .comm = &comm});
+        if (comm.rank() == 0) ExpectSameLogits(run, alone);
+      });
+    }
+  }
+}
+
 // Drops other rows in one process than in the others, or attends other keys.
 class Disloyal final : public TokenPolicy {
  public:

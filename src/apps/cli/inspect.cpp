@@ -68,6 +68,35 @@ const char* FfnText(FfnKind kind) {
   return kind == FfnKind::kSwiGlu ? "SwiGLU" : kind == FfnKind::kGeGlu ? "GeGLU" : "GELU";
 }
 
+// The FFNs of the layers without a mixture, and the mixtures.
+std::string FfnsText(const ModelConfig& c) {
+  ModelShape dense = c.shape;
+  std::erase_if(dense.layers, [](const LayerShape& l) { return l.mixture.experts > 0; });
+  ModelShape sparse = c.shape;
+  std::erase_if(sparse.layers, [](const LayerShape& l) { return l.mixture.experts == 0; });
+  const std::string kind = FfnText(c.ffn);
+  const std::string of_dense = dense.layers.empty() ? "" : SizeText(dense, &LayerShape::ffn);
+  if (sparse.layers.empty()) return fmt::format("{} ({})", of_dense, kind);
+  const auto size = [&](auto member) {
+    return SizeText(sparse, [member](const LayerShape& l) { return l.mixture.*member; });
+  };
+  std::string text = fmt::format("{} experts of {}, {} of them for a token", size(&MixtureShape::experts),
+                                 size(&MixtureShape::width), size(&MixtureShape::used));
+  if (std::ranges::any_of(sparse.layers, [](const LayerShape& l) { return l.mixture.shared_width > 0; }))
+    text += fmt::format(", and one of {} for all", size(&MixtureShape::shared_width));
+  if (!dense.layers.empty())
+    text += fmt::format("; in {} layers one FFN of {}", dense.layers.size(), of_dense);
+  return fmt::format("{} ({})", text, kind);
+}
+
+std::string ParametersText(const Weights& weights, size_t tensors) {
+  const auto millions = [](int64_t count) { return static_cast<double>(count) / 1e6; };
+  std::string text = fmt::format("{:.2f} M in {} tensors", millions(weights.parameters), tensors);
+  if (weights.active_parameters < weights.parameters)
+    text += fmt::format(", {:.2f} M for a token", millions(weights.active_parameters));
+  return text;
+}
+
 const char* TemplatesText(const Tokenizer* tokenizer) {
   if (tokenizer == nullptr || tokenizer->chat_template().empty()) return "no";
   return tokenizer->tool_template().empty() ? "yes" : "yes, and one for tools";
@@ -95,14 +124,13 @@ void Inspect(const InspectOptions& o) {
   std::vector<std::pair<std::string, std::string>> lines = {
       {"file", fmt::format("{} ({})", o.model, m.format)},
       {"architecture", s.architecture + (s.name.empty() ? "" : " (" + Printable(s.name) + ")")},
-      {"parameters", fmt::format("{:.2f} M in {} tensors", static_cast<double>(weights->parameters) / 1e6,
-                                 m.store->tensors().size())},
+      {"parameters", ParametersText(*weights, m.store->tensors().size())},
       {"types", types},
       {"layers", fmt::format("{} of hidden size {}", s.layer_count(), s.hidden)},
       {"attention",
        fmt::format("{} heads, {} key/value heads of {}{}", SizeText(s, &LayerShape::heads),
                    SizeText(s, &LayerShape::kv_heads), SizeText(s, &LayerShape::head_dim), WindowText(s))},
-      {"FFN", fmt::format("{} ({})", SizeText(s, &LayerShape::ffn), FfnText(m.config.ffn))},
+      {"FFN", FfnsText(m.config)},
       {"output", m.config.tied_head ? "tied to the embedding" : "a matrix of its own"},
       {"positions", RopeText(m.config)},
       {"context", fmt::format("{}", m.config.context)},

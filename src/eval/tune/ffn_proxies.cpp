@@ -233,6 +233,7 @@ void CheckModel(const Engine& engine) {
   const ModelShape& s = engine.model().config().shape;
   if (s.layer_count() < 2)
     throw Error("the model has one layer, of which a prefill computes a single row: no FFN needs a proxy");
+  if (s.HasMixtures()) throw Error("the model has mixtures of experts, which no low-rank FFN predicts");
   if (s.post_norms)
     throw Error(
         "this model normalises what its FFNs add, so all their outputs have much the same size, and "

@@ -16,6 +16,7 @@
 #include "kernels/cpu/products.h"
 #include "kernels/cpu/row_shares.h"
 #include "kernels/op_checks.h"
+#include "kernels/reference/rows.h"
 #include "kernels/selection.h"
 
 namespace coppice {
@@ -223,6 +224,17 @@ class CpuBackend final : public Backend {
     EachRow(x, [&](int64_t i) { kernels_.add(In(x, i), x.cols, Out(y, rows[static_cast<size_t>(i)])); });
   }
 
+  void AddScaledRows(const TensorView& x, std::span<const int32_t> rows, std::span<const float> scales,
+                     MutableTensorView y) override {
+    CheckAddScaledRows(x, rows, scales, y);
+    EachRow(x, [&](int64_t i) {
+      const auto at = static_cast<size_t>(i);
+      reference::AddScaled(x.Row<float>(i), scales[at], y.Row<float>(rows[at]));
+    });
+  }
+
+  void Route(const TensorView& logits, const TensorView& bias, const RouterRule& rule, Routes to) override;
+
   void Convert(const TensorView& x, MutableTensorView y) override {
     CheckConvert(x, y);
     EachRow(y, [&](int64_t i) {
@@ -376,6 +388,16 @@ void CpuBackend::ProductInto(const TensorView& x, const PackedMatrix& w, const T
     } else {
       std::memcpy(y.RowBytes(i), result.RowBytes(i), static_cast<size_t>(w.outputs) * 4);
     }
+  });
+}
+
+void CpuBackend::Route(const TensorView& logits, const TensorView& bias, const RouterRule& rule, Routes to) {
+  const auto used = static_cast<size_t>(rule.used);
+  pool_.For(logits.rows, RowGrain(16 * logits.cols), [&](int64_t begin, int64_t end, int) {
+    const size_t first = static_cast<size_t>(begin) * used;
+    const size_t count = static_cast<size_t>(end - begin) * used;
+    RouteRows(logits.Rows(begin, end - begin), bias, rule,
+              {to.experts.subspan(first, count), to.weights.subspan(first, count)});
   });
 }
 

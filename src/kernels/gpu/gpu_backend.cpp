@@ -63,6 +63,7 @@ class GpuBackend final : public Backend {
     if (needs.activation != Activation::kSilu)
       throw Error("[gpu] the kernels have no FFN whose gate is a gelu");
     if (needs.query_temperature) throw Error("[gpu] the kernels do not scale queries by their positions");
+    if (needs.mixture) throw Error("[gpu] the kernels have no mixtures of experts");
     if (needs.embedding_scale != 1) throw Error("[gpu] the kernels do not scale embeddings");
   }
   void CheckFits(const RunBytes& bytes) override {

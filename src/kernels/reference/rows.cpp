@@ -125,6 +125,10 @@ void GatherRows(const TensorView& x, std::span<const int32_t> rows, MutableTenso
   }
 }
 
+void AddScaled(std::span<const float> x, float scale, std::span<float> y) {
+  for (size_t c = 0; c < x.size(); ++c) y[c] += scale * x[c];
+}
+
 void ScatterAddRows(const TensorView& x, std::span<const int32_t> rows, MutableTensorView y) {
   CheckScatterAddRows(x, rows, y);
   for (size_t i = 0; i < rows.size(); ++i) {

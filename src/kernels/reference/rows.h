@@ -17,6 +17,8 @@ void GateMul(MutableTensorView gate, const TensorView& up, Activation activation
 void Gelu(MutableTensorView x);
 void Add(const TensorView& x, MutableTensorView y);
 void GatherRows(const TensorView& x, std::span<const int32_t> rows, MutableTensorView y);
+// y += scale * x
+void AddScaled(std::span<const float> x, float scale, std::span<float> y);
 void ScatterAddRows(const TensorView& x, std::span<const int32_t> rows, MutableTensorView y);
 void Convert(const TensorView& x, MutableTensorView y);
 void MeanRows(const TensorView& x, int64_t block, MutableTensorView means);

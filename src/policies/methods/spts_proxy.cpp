@@ -141,6 +141,8 @@ class SptsFileReader {
       throw Error("[spts] {}: metadata layers: {}, but the model has {}", path_, layers,
                   shape_.layer_count());
     }
+    if (shape_.HasMixtures())
+      throw Error("[spts] {}: the model has mixtures of experts, which no low-rank FFN predicts", path_);
     file_.first_layer_ = static_cast<int>(reader_.Whole("first_layer", 0, shape_.layer_count() - 1));
     file_.channels_ = reader_.Whole("channels", 1, shape_.NarrowestFfn());
     file_.rank_ = reader_.Whole("rank", 1, std::min(shape_.hidden, file_.channels_));

@@ -1,0 +1,127 @@
+// A mixture of experts in place of a layer's FFN, for many rows at once:
+//   r    = router(n)                    n = norm(x)
+//   mix  = sum_e w_e down_e(f(gate_e n) * up_e n)   over the experts that r chooses, ascending
+//        + s shared(n)                  s = sigmoid(shared_router n), or 1
+// The rows of an expert run together, so that its weights are packed, or read, once for all of them. A row's
+// sum runs over its experts in ascending order, and no kernel is chosen by the number of rows: so the result
+// for a row does not depend on the other rows.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "model/layer.h"
+
+namespace coppice {
+
+namespace {
+
+constexpr int64_t kRouterRows = 32;  // of a product of the router, whose inputs should stay in the L2 cache
+
+// y = x w^T + bias with one kernel for prefill and decode: in fp32, few outputs.
+void RouterProduct(const TensorView& x, const Linear& w, MutableTensorView y, Backend& be) {
+  for (int64_t begin = 0; begin < x.rows; begin += kRouterRows) {
+    const int64_t count = std::min(kRouterRows, x.rows - begin);
+    be.DecodeProduct(x.Rows(begin, count), w.weight, w.bias, y.Rows(begin, count));
+  }
+}
+
+// The rows of each expert, ascending, with their weights.
+struct ExpertRows {
+  std::vector<size_t> begin;  // [experts + 1]
+  std::vector<int32_t> rows;
+  std::vector<float> weights;
+
+  std::span<const int32_t> RowsOf(size_t expert) const {
+    return std::span(rows).subspan(begin[expert], begin[expert + 1] - begin[expert]);
+  }
+  std::span<const float> WeightsOf(size_t expert) const {
+    return std::span(weights).subspan(begin[expert], begin[expert + 1] - begin[expert]);
+  }
+};
+
+// `routes` are those of each row, `used` after `used`.
+ExpertRows ByExpert(const Routes& routes, const MixtureShape& shape) {
+  ExpertRows by{std::vector<size_t>(static_cast<size_t>(shape.experts) + 1, 0),
+                std::vector<int32_t>(routes.experts.size()), std::vector<float>(routes.experts.size())};
+  for (const int32_t e : routes.experts) ++by.begin[static_cast<size_t>(e) + 1];
+  std::partial_sum(by.begin.begin(), by.begin.end(), by.begin.begin());
+  std::vector<size_t> next(by.begin.begin(), by.begin.end() - 1);
+  for (size_t i = 0; i < routes.experts.size(); ++i) {
+    const size_t at = next[static_cast<size_t>(routes.experts[i])]++;
+    by.rows[at] = static_cast<int32_t>(i / static_cast<size_t>(shape.used));
+    by.weights[at] = routes.weights[i];
+  }
+  return by;
+}
+
+}  // namespace
+
+TensorView Layer::Mixture(const TensorView& x, ProductKind kind, Workspace& ws, const RunControl& control,
+                          Backend& be) const {
+  const MixtureShape& s = shape().mixture;
+  const MixtureWeights& w = weights_.mixture;
+  MixtureSpace& space = ws.mixture;
+  space.normed.Resize(DType::kF32, x.rows, x.cols);
+  space.sum.Resize(DType::kF32, x.rows, x.cols);
+  space.logits.Resize(DType::kF32, x.rows, s.experts);
+  const MutableTensorView sum = space.sum.mutable_view();
+  ApplyNorm(weights_.ffn_norm, x, space.normed.mutable_view(), be);
+  std::fill_n(reinterpret_cast<float*>(sum.data), x.rows * x.cols, 0.0f);
+
+  RouterProduct(space.normed.view(), w.router, space.logits.mutable_view(), be);
+  RouterRule rule = config_.router;
+  rule.used = s.used;
+  std::vector<int32_t> experts(static_cast<size_t>(x.rows * s.used));
+  std::vector<float> weights(experts.size());
+  be.Route(space.logits.view(), w.selection_bias, rule, {experts, weights});
+  const ExpertRows by_expert = ByExpert({experts, weights}, s);
+  for (size_t e = 0; e < static_cast<size_t>(s.experts); ++e) {
+    const std::span<const int32_t> rows = by_expert.RowsOf(e);
+    if (rows.empty()) continue;
+    control.Pause();
+    RunExpert({w.gate[e], w.up[e], w.down[e]}, {rows, by_expert.WeightsOf(e)}, kind, ws, be);
+  }
+  if (s.shared_width > 0) {
+    control.Pause();
+    RunShared(kind, ws, be);
+  }
+  if (!weights_.ffn_post_norm.weight.empty()) ApplyNorm(weights_.ffn_post_norm, sum, sum, be);
+  return sum;
+}
+
+void Layer::RunExpert(const Expert& expert, const WeightedRows& on, ProductKind kind, Workspace& ws,
+                      Backend& be) const {
+  std::vector<Tile> tiles = TilesOf(std::ssize(on.rows), 0, ws.tile_rows);
+  for (Tile& tile : tiles) tile.kind = kind;
+  const Activation activation = config_.ffn == FfnKind::kGeGlu ? Activation::kGelu : Activation::kSilu;
+  ws.gate_up.PrepareGated(expert.gate, expert.up, activation, tiles, ws.kept, be);
+  ws.down.Prepare(expert.down, tiles, ws.kept, be);
+  ws.inner.Resize(DType::kF32, ws.tile_rows, expert.up.weight.rows);
+  for (const Tile& tile : tiles) {
+    const auto rows = on.rows.subspan(static_cast<size_t>(tile.begin), static_cast<size_t>(tile.count));
+    const auto weights = on.weights.subspan(static_cast<size_t>(tile.begin), rows.size());
+    const MutableTensorView in = ws.normed.mutable_view().Rows(0, tile.count);
+    const MutableTensorView inner = ws.inner.mutable_view().Rows(0, tile.count);
+    const MutableTensorView out = ws.out.mutable_view().Rows(0, tile.count);
+    be.GatherRows(ws.mixture.normed.view(), rows, in);
+    ws.gate_up(in, kind, ProductEnd::kStore, inner, be);
+    ws.down(inner, kind, ProductEnd::kStore, out, be);
+    be.AddScaledRows(out, rows, weights, ws.mixture.sum.mutable_view());
+  }
+}
+
+void Layer::RunShared(ProductKind kind, Workspace& ws, Backend& be) const {
+  const MixtureWeights& w = weights_.mixture;
+  const TensorView normed = ws.mixture.normed.view();
+  std::vector<int32_t> rows(static_cast<size_t>(normed.rows));
+  std::iota(rows.begin(), rows.end(), 0);
+  std::vector<float> weights(rows.size(), 1);
+  if (shape().mixture.shared_gate) {
+    RouterProduct(normed, w.shared_router, {weights.data(), DType::kF32, normed.rows, 1}, be);
+    for (float& weight : weights) weight = 1 / (1 + std::exp(-weight));
+  }
+  RunExpert({w.shared_gate, w.shared_up, w.shared_down}, {rows, weights}, kind, ws, be);
+}
+
+}  // namespace coppice

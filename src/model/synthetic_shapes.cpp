@@ -1,0 +1,150 @@
+// The shapes that a synthetic model may have.
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <map>
+
+#include "base/field_error.h"
+#include "model/synthetic.h"
+
+namespace coppice {
+
+namespace {
+
+struct KnownShape {
+  const char* name;
+  const char* architecture;
+  int layers;
+  int64_t hidden, ffn;
+  int heads, kv_heads, head_dim;
+  int64_t vocab, context;
+  double rope_base;
+  bool tied;
+  int32_t window = 0;
+  MixtureShape mixture = {};  // of every layer, instead of the FFN of width `ffn`
+};
+
+// From the models' published config.json files.
+constexpr KnownShape kShapes[] = {
+    {"llama-2-7b", "llama", 32, 4096, 11008, 32, 32, 128, 32000, 4096, 10000, false},
+    {"llama-3.1-8b", "llama", 32, 4096, 14336, 32, 8, 128, 128256, 131072, 500000, false},
+    {"llama-3.2-1b", "llama", 16, 2048, 8192, 32, 8, 64, 128256, 131072, 500000, true},
+    {"mistral-7b", "llama", 32, 4096, 14336, 32, 8, 128, 32768, 32768, 1000000, false},
+    {"qwen2.5-0.5b", "qwen2", 24, 896, 4864, 14, 2, 64, 151936, 32768, 1000000, true},
+    {"qwen2.5-1.5b", "qwen2", 28, 1536, 8960, 12, 2, 128, 151936, 32768, 1000000, true},
+    {"qwen2.5-7b", "qwen2", 28, 3584, 18944, 28, 4, 128, 152064, 131072, 1000000, false},
+    {"qwen3-0.6b", "qwen3", 28, 1024, 3072, 16, 8, 128, 151936, 40960, 1000000, true},
+    {"qwen3-4b", "qwen3", 36, 2560, 9728, 32, 8, 128, 151936, 40960, 1000000, true},
+    {"qwen3-8b", "qwen3", 36, 4096, 12288, 32, 8, 128, 151936, 40960, 1000000, false},
+    {"qwen3-30b-a3b",
+     "qwen3moe",
+     48,
+     2048,
+     6144,
+     32,
+     4,
+     128,
+     151936,
+     40960,
+     1000000,
+     false,
+     0,
+     {.experts = 128, .used = 8, .width = 768}},
+    {"smollm3-3b", "smollm3", 36, 2048, 11008, 16, 4, 128, 128256, 65536, 5000000, true},
+    {"bloom-7b", "bloom", 30, 4096, 16384, 32, 32, 128, 250880, 2048, 0, true},
+    {"gemma-3-270m", "gemma3", 18, 640, 2048, 4, 1, 256, 262144, 32768, 1000000, true, 512},
+    {"gemma-3-1b", "gemma3", 26, 1152, 6912, 4, 1, 256, 262144, 32768, 1000000, true, 512},
+    {"tiny", "llama", 4, 64, 192, 8, 2, 8, 320, 4096, 10000,
+     true},  // not a real model: for tests and first steps
+};
+
+const std::map<std::string, DType>& SyntheticTypes() {
+  static const std::map<std::string, DType> types = {{"bf16", DType::kBF16},
+                                                     {"f32", DType::kF32},
+                                                     {"f16", DType::kF16},
+                                                     {"q8_0", DType::kQ8_0},
+                                                     {"q4_0", DType::kQ4_0}};
+  return types;
+}
+
+ModelConfig ConfigOf(const KnownShape& k) {
+  ModelConfig c;
+  const std::string_view architecture = k.architecture;
+  const bool bloom = architecture == "bloom";
+  const bool gemma = architecture == "gemma3";
+  const bool smollm3 = architecture == "smollm3";
+  c.shape = {.architecture = k.architecture,
+             .name = k.name,
+             .hidden = k.hidden,
+             .vocab = k.vocab,
+             .gated_ffn = !bloom,
+             .alibi = bloom,
+             .post_norms = gemma};
+  for (int l = 0; l < k.layers; ++l) {
+    const bool windowed = !gemma || l % 6 != 5;
+    c.shape.layers.push_back({.heads = k.heads,
+                              .kv_heads = k.kv_heads,
+                              .head_dim = k.head_dim,
+                              .window = windowed ? k.window : 0,
+                              .rope = bloom || (smollm3 && l % 4 == 3) ? kNoRope
+                                      : gemma && windowed              ? 1
+                                                                       : 0,
+                              .ffn = k.mixture.experts > 0 ? 0 : k.ffn,
+                              .mixture = k.mixture});
+  }
+  c.context = k.context;
+  c.norm = bloom ? NormKind::kLayer : NormKind::kRms;
+  c.ffn = bloom ? FfnKind::kGelu : gemma ? FfnKind::kGeGlu : FfnKind::kSwiGlu;
+  if (!bloom)
+    c.ropes = {{.dims = k.head_dim, .base = k.rope_base, .interleaved = architecture == "llama" || smollm3}};
+  c.qkv_bias = bloom || architecture == "qwen2";
+  if (gemma) {
+    c.ropes.push_back({.dims = k.head_dim, .base = 10000});
+    c.embedding_scale = std::sqrt(static_cast<double>(k.hidden));
+  }
+  c.head_norms = gemma || architecture == "qwen3" || architecture == "qwen3moe";
+  if (c.head_norms || smollm3) c.norm_eps = 1e-6;
+  c.all_biases = c.embedding_norm = bloom;
+  c.tied_head = k.tied;
+  return c;
+}
+
+size_t FewerLayers(const std::string& layers, int most, const std::string& text) {
+  int count = 0;
+  const auto [end, error] = std::from_chars(layers.data(), layers.data() + layers.size(), count);
+  if (error != std::errc() || end != layers.data() + layers.size() || count < 1 || count > most)
+    throw FieldError("shape", " {}: layers '{}' are not from 1 to {}", text, layers, most);
+  return static_cast<size_t>(count);
+}
+
+}  // namespace
+
+SyntheticModel ParseShape(const std::string& text) {
+  const size_t colon = text.find(':');
+  SyntheticModel model;
+  model.shape_name = text.substr(0, colon);
+  const size_t slash = model.shape_name.find('/');
+  const std::string layers = slash == std::string::npos ? "" : model.shape_name.substr(slash + 1);
+  const std::string name = model.shape_name.substr(0, slash);
+  std::string type = colon == std::string::npos ? "bf16" : text.substr(colon + 1);
+  std::transform(type.begin(), type.end(), type.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const auto known_type = SyntheticTypes().find(type);
+  if (known_type == SyntheticTypes().end()) {
+    throw FieldError("shape", " {}: no type '{}'; there are bf16, f32, f16, q8_0, q4_0", text, type);
+  }
+  model.type = known_type->second;
+  std::string names;
+  for (const KnownShape& k : kShapes) {
+    if (name == k.name) {
+      model.config = ConfigOf(k);
+      if (slash != std::string::npos) model.config.shape.layers.resize(FewerLayers(layers, k.layers, text));
+      return model;
+    }
+    names += (names.empty() ? "" : ", ") + std::string(k.name);
+  }
+  throw FieldError("shape", " {}: no shape '{}'; there are {}", text, model.shape_name, names);
+}
+
+}  // namespace coppice
