@@ -27,14 +27,18 @@ struct MixtureSizes {
   std::vector<bool> dense = {};                                                 // [layers]
 };
 
-void SetMixtures(const std::string& path, const MixtureSizes& sizes, const MixtureTraits& traits,
-                 ModelConfig& c) {
+// Throws for a layer whose rows use more experts than there are.
+void CheckUsed(const std::string& path, const MixtureSizes& sizes) {
+  for (size_t l = 0; l < sizes.dense.size(); ++l) {
+    if (sizes.dense[l] || sizes.used[l] <= sizes.experts[l]) continue;
+    Refuse(path, LayerText(sizes.used_key, l),
+           fmt::format("{} is above {} = {}", sizes.used[l], sizes.experts_key, sizes.experts[l]));
+  }
+}
+
+void SetMixtures(const MixtureSizes& sizes, const MixtureTraits& traits, ModelConfig& c) {
   for (size_t l = 0; l < sizes.dense.size(); ++l) {
     if (sizes.dense[l]) continue;
-    if (sizes.used[l] > sizes.experts[l]) {
-      Refuse(path, LayerText(sizes.used_key, l),
-             fmt::format("{} is above {} = {}", sizes.used[l], sizes.experts_key, sizes.experts[l]));
-    }
     LayerShape& layer = c.shape.layers[l];
     layer.ffn = 0;
     layer.mixture = {.experts = static_cast<int>(sizes.experts[l]),
@@ -137,11 +141,12 @@ void ReadGgufMixture(const GgufMetadata& m, const KeyReader& read, const std::st
     Refuse(m.path(), prefix + "feed_forward_length",
            fmt::format("is missing, and {}leading_dense_block_count = {} layers need it", prefix, dense));
   }
+  CheckUsed(m.path(), sizes);
   const std::string width_key = prefix + "expert_feed_forward_length";
   sizes.width = read.Has(width_key) ? read.Counts(width_key, limits::kMaxHidden, layers)
                                     : UsualWidths(read, prefix, traits, sizes, c.shape);
   sizes.shared_width = SharedWidths(read, prefix, traits, c.shape);
-  SetMixtures(m.path(), sizes, traits, c);
+  SetMixtures(sizes, traits, c);
   c.router.normalise = traits.gguf_normalise && traits.router != RouterKind::kTopKSoftmax;
   const std::string scale_key = prefix + "expert_weights_scale";
   if (read.number(scale_key).value_or(0) != 0)  // llama.cpp's default
@@ -196,7 +201,8 @@ void ReadHfMixture(const HfKeys& keys, const KeyReader& read, const HfMixture& n
   sizes.used = of_all(used);
   sizes.width = of_all(width);
   sizes.shared_width = of_all(shared);
-  SetMixtures(keys.path, sizes, traits, c);
+  CheckUsed(keys.path, sizes);
+  SetMixtures(sizes, traits, c);
   c.router.normalise = normalise && traits.router != RouterKind::kTopKSoftmax;
 }
 

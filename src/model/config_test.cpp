@@ -319,7 +319,7 @@ TEST(ConfigFromHf, RefusesNamingFileKeyAndValue) {
   const std::pair<Json, const char*> bad[] = {
       {Json::object(), "model_type = '' is not supported"},
       {With(LlamaJson(), "model_type", 3), "model_type is not a string"},
-      {With(LlamaJson(), "model_type", "mixtral"), "model_type = 'mixtral' is not supported"},
+      {With(LlamaJson(), "model_type", "dbrx"), "model_type = 'dbrx' is not supported"},
       {With(LlamaJson(), "vocab_size", 0), "vocab_size = 0"},
       {With(LlamaJson(), "num_hidden_layers", 2.5), "num_hidden_layers is not a whole number"},
       {With(LlamaJson(), "num_hidden_layers", "16"), "num_hidden_layers is not a whole number"},

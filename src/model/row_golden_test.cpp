@@ -73,16 +73,18 @@ class RowGolden : public testing::TestWithParam<RowCase> {
 
   Transformer Load() {
     RowFile file = OpenRow(GetParam().name, GetParam().gguf);
+    most_ = GetParam().arithmetic.exact ? 1e-4 : file.config.shape.HasMixtures() ? 0.32 : 0.16;
     std::shared_ptr<const Weights> weights = Weights::Load(std::move(file.store), file.config);
     return {std::move(file.config), Weights::Place(std::move(weights), *backend_)};
   }
 
-  // Inexact arithmetic rounds as with quantised weights: golden_test.cpp's bounds of those.
+  // Inexact arithmetic rounds as with quantised weights: golden_test.cpp's bounds of those. A row of a mixture
+  // may then take another expert, where two are nearly as good.
   void ExpectRow(std::span<const float> got, const nlohmann::json& want) {
     ASSERT_EQ(got.size(), want.size());
     for (size_t i = 0; i < got.size(); ++i) {
       const double error = got[i] - want[i].get<double>();
-      ASSERT_LT(std::abs(error), GetParam().arithmetic.exact ? 1e-4 : 0.16) << "token " << i;
+      ASSERT_LT(std::abs(error), most_) << "token " << i;
       squares_ += error * error;
       ++compared_;
     }
@@ -94,6 +96,7 @@ class RowGolden : public testing::TestWithParam<RowCase> {
   }
 
   std::unique_ptr<Backend> backend_;
+  double most_ = 0;     // the bound of each logit's error
   double squares_ = 0;  // of the errors of all logits
   int64_t compared_ = 0;
 };
