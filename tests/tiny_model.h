@@ -93,7 +93,7 @@ struct TinyOptions {
 // The architectures of tiny models that the backend computes (Backend::CheckNeeds).
 inline std::vector<std::string> TinyArchitectures(const Backend& be) {
   if (be.name() == "gpu") return {"llama", "qwen2", "bloom"};
-  return {"llama", "qwen2", "bloom", "gemma3", "smollm3", "olmo2", "mistral3", "qwen3moe"};
+  return {"llama", "qwen2", "bloom", "gemma3", "smollm3", "olmo2", "mistral3", "gpt-oss"};
 }
 
 // Every third layer keeps its FFN; every other mixture has a shared expert.
@@ -112,6 +112,7 @@ inline ModelConfig TinyConfig(const TinyOptions& options) {
   const bool bloom = options.architecture == "bloom";
   const bool gemma = options.architecture == "gemma3";
   const bool olmo = options.architecture == "olmo2";
+  const bool gpt_oss = options.architecture == "gpt-oss";
   c.shape = {.architecture = options.architecture,
              .name = "tiny",
              .hidden = 64,
@@ -120,29 +121,30 @@ inline ModelConfig TinyConfig(const TinyOptions& options) {
              .alibi = bloom,
              .post_norms = gemma || olmo};
   for (int l = 0; l < options.layers; ++l) {
-    const bool windowed = (gemma || olmo) && l % 3 != 2;
+    const bool windowed = (gemma || olmo || gpt_oss) && l % 3 != 2;
     const bool unturned = bloom || (options.architecture == "smollm3" && l % 4 == 3);
     c.shape.layers.push_back({.heads = 8,
                               .kv_heads = bloom ? 8 : options.kv_heads,
                               .head_dim = options.head_dim,
                               .window = windowed ? 1000 : 0,  // longer than most prompts of tests
-                              .rope = unturned   ? kNoRope
-                                      : windowed ? 1
-                                                 : 0,
+                              .rope = unturned               ? kNoRope
+                                      : windowed && !gpt_oss ? 1
+                                                             : 0,
                               .ffn = 96});
   }
   c.context = 4096;
   c.norm = bloom ? NormKind::kLayer : NormKind::kRms;
-  c.ffn = bloom ? FfnKind::kGelu : gemma ? FfnKind::kGeGlu : FfnKind::kSwiGlu;
+  c.ffn = bloom ? FfnKind::kGelu : gemma ? FfnKind::kGeGlu : gpt_oss ? FfnKind::kSwiGluOai : FfnKind::kSwiGlu;
   if (!bloom) c.ropes = {{.dims = options.head_dim, .interleaved = options.interleaved}};
-  c.qkv_bias = bloom || options.architecture == "qwen2";
+  c.qkv_bias = bloom || gpt_oss || options.architecture == "qwen2";
+  c.sinks = gpt_oss;
   c.head_norms = gemma || olmo;
   c.whole_norms = olmo;
   c.pre_norms = !olmo;
   if (gemma || olmo)
     c.ropes.push_back({.dims = options.head_dim, .base = 100, .interleaved = options.interleaved});
   if (gemma) c.embedding_scale = 8;
-  if (options.architecture == "qwen3moe") AddTinyMixtures(c);
+  if (gpt_oss || options.architecture == "qwen3moe") AddTinyMixtures(c);
   if (options.architecture == "mistral3") c.query_temperature = {.beta = 0.3, .context = 40};
   c.all_biases = c.embedding_norm = bloom;
   return c;
@@ -162,6 +164,14 @@ inline void AddTinyMixture(int64_t hidden, const MixtureShape& m, const std::str
   store.Add(p + "ffn_gate_inp_shexp.weight", {hidden}, scale(hidden), 0, random);
 }
 
+inline void AddTinyExpertBiases(int64_t hidden, const MixtureShape& m, const std::string& p, TinyStore& store,
+                                TestRandom& random) {
+  store.Add(p + "ffn_gate_inp.bias", {m.experts}, 0.1f, 0, random);
+  store.Add(p + "ffn_gate_exps.bias", {m.experts, m.width}, 0.1f, 0, random);
+  store.Add(p + "ffn_up_exps.bias", {m.experts, m.width}, 0.1f, 0, random);
+  store.Add(p + "ffn_down_exps.bias", {m.experts, hidden}, 0.1f, 0, random);
+}
+
 inline void AddTinyLayer(const ModelShape& s, int l, TinyStore& store, TestRandom& random) {
   const std::string p = "blk." + std::to_string(l) + ".";
   const LayerShape& layer = s.layer(l);
@@ -176,7 +186,8 @@ inline void AddTinyLayer(const ModelShape& s, int l, TinyStore& store, TestRando
     store.Add(p + name + ".weight", {size}, 0.1f, 1, random);
     if (bloom) store.Add(p + name + ".bias", {s.hidden}, 0.1f, 0, random);
   };
-  const bool biased = bloom || s.architecture == "qwen2";
+  const bool gpt_oss = s.architecture == "gpt-oss";
+  const bool biased = bloom || gpt_oss || s.architecture == "qwen2";
   const bool gemma = s.architecture == "gemma3";
   const bool olmo = s.architecture == "olmo2";
   if (!olmo) norm("attn_norm", s.hidden);
@@ -187,14 +198,19 @@ inline void AddTinyLayer(const ModelShape& s, int l, TinyStore& store, TestRando
     linear("attn_k", kv, s.hidden, biased);
     linear("attn_v", kv, s.hidden, biased);
   }
-  linear("attn_output", s.hidden, q, bloom);
+  linear("attn_output", s.hidden, q, bloom || gpt_oss);
+  if (gpt_oss) store.Add(p + "attn_sinks.weight", {layer.heads}, 1, 0, random);
   if (!olmo) norm("ffn_norm", s.hidden);
   if (gemma || olmo) {
     norm("attn_q_norm", olmo ? q : layer.head_dim);
     norm("attn_k_norm", olmo ? kv : layer.head_dim);
     for (const char* name : {"post_attention_norm", "post_ffw_norm"}) norm(name, s.hidden);
   }
-  if (layer.mixture.experts > 0) return AddTinyMixture(s.hidden, layer.mixture, p, store, random);
+  if (layer.mixture.experts > 0) {
+    AddTinyMixture(s.hidden, layer.mixture, p, store, random);
+    if (gpt_oss) AddTinyExpertBiases(s.hidden, layer.mixture, p, store, random);
+    return;
+  }
   if (s.gated_ffn) linear("ffn_gate", layer.ffn, s.hidden, false);
   linear("ffn_up", layer.ffn, s.hidden, bloom);
   linear("ffn_down", s.hidden, layer.ffn, bloom);

@@ -37,6 +37,8 @@ def yarn(**more) -> dict:
 EXPERTS = {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 12}
 MULTIPLIERS = {"embedding_multiplier": 3.0, "residual_multiplier": 0.4, "attention_multiplier": 0.3,
                "logits_scaling": 2.5}
+# Heads and windows of every layer but the second and fourth.
+GPT_OSS = {"num_hidden_layers": 4, "num_local_experts": 5, "num_experts_per_tok": 2, "head_dim": 8, "sliding_window": 5}
 # Name: the class, its config beside SIZES, and the keys that config.json leaves to the class.
 ROWS = {
     "llama": ("LlamaForCausalLM", {"attention_bias": True, "mlp_bias": True, "rope_parameters": yarn(
@@ -87,11 +89,17 @@ ROWS = {
     "granitemoe": ("GraniteMoeForCausalLM", MULTIPLIERS | {"num_local_experts": 5, "num_experts_per_tok": 3}, []),
     "granitemoe_shared": ("GraniteMoeSharedForCausalLM", MULTIPLIERS | {
         "num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 20}, ["rms_norm_eps"]),
+    "gpt_oss": ("GptOssForCausalLM", GPT_OSS | {"rope_parameters": yarn(truncate=True)},
+                ["swiglu_alpha", "swiglu_limit", "hidden_act", "layer_types"]),
+    "gpt_oss_plain": ("GptOssForCausalLM", GPT_OSS | {"attention_bias": False}, ["rope_parameters"]),
+    "gpt_oss_mxfp4": ("GptOssForCausalLM", GPT_OSS | {
+        "hidden_size": 64, "intermediate_size": 32, "rope_parameters": yarn(truncate=True),
+        "quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn"]}}, []),
 }
 # What llama.cpp's files cannot say: lists of layers without RoPE, truncate, windows of Mistral, Qwen2 and Qwen3,
-# layers without a mixture. The converter does not know all tensors of FUSED_EXPERTS.
+# layers without a mixture, gpt-oss without biases. The converter does not know all tensors of FUSED_EXPERTS.
 WITHOUT_GGUF = {"llama", "mistral", "qwen2", "qwen3_windows", "smollm3_lists", "qwen3_moe_dense", "qwen2_moe_windows",
-                "granitemoe"}
+                "granitemoe", "gpt_oss_plain"}
 # Their folders have the tensors of transformers 5 in memory, the others those of published checkpoints.
 FUSED_EXPERTS = {"qwen3_moe_dense", "granitemoe"}
 
@@ -109,14 +117,38 @@ def text_model(kind: str, more: dict) -> tuple[torch.nn.Module, transformers.Pre
 
 
 def set_weights(model: torch.nn.Module) -> None:
+    gpt_oss = type(model).__name__ == "GptOssForCausalLM"
     with torch.no_grad():
         for name, weight in model.named_parameters():
             is_norm = weight.dim() == 1 and name.endswith("norm.weight")
-            weight.normal_(1 if is_norm else 0, 0.3 if is_norm else 0.2)
+            # gpt-oss's gates and ups reach their limit, and its sinks weigh as much as keys.
+            wide = 2.0 if "experts.gate_up_proj" in name and gpt_oss else 1.0 if name.endswith("sinks") else 0.2
+            weight.normal_(1 if is_norm else 0, 0.3 if is_norm else wide)
             weight.copy_((weight * 512).round() / 512)
 
 
-def save_folder(model: torch.nn.Module, config: transformers.PreTrainedConfig, dropped: list, out: pathlib.Path) -> None:
+E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
+
+
+def set_mxfp4(model: torch.nn.Module) -> dict:
+    """Sets the experts' matrices to random MXFP4 values. The tensors of published folders that store them."""
+    stored = {}
+    for name, weight in model.named_parameters():
+        if not name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            continue
+        experts, inputs, outputs = weight.shape
+        codes = torch.randint(0, 16, (experts, outputs, inputs // 32, 32))
+        scales = torch.randint(123, 127, (experts, outputs, inputs // 32))
+        values = E2M1[codes] * torch.exp2(scales - 127.0).unsqueeze(-1)
+        with torch.no_grad():
+            weight.copy_(values.reshape(experts, outputs, inputs).transpose(1, 2))
+        stored[name + "_blocks"] = (codes[..., 0::2] + 16 * codes[..., 1::2]).to(torch.uint8)
+        stored[name + "_scales"] = scales.to(torch.uint8)
+    return stored
+
+
+def save_folder(model: torch.nn.Module, config: transformers.PreTrainedConfig, dropped: list, bytes_of: dict,
+                out: pathlib.Path) -> None:
     tied = config.tie_word_embeddings
     stored = model.state_dict()
     if out.name not in FUSED_EXPERTS:
@@ -124,7 +156,7 @@ def save_folder(model: torch.nn.Module, config: transformers.PreTrainedConfig, d
     if out.name == "qwen3_vl_moe":  # published folders have these as [inputs, outputs], and transformers reads both
         stored = {name: weight.transpose(1, 2) if ".experts." in name else weight for name, weight in stored.items()}
     weights = {name: weight.half().contiguous() for name, weight in stored.items()
-               if not (tied and name == "lm_head.weight")}
+               if not (tied and name == "lm_head.weight") and name + "_blocks" not in bytes_of} | bytes_of
     safetensors.torch.save_file(weights, out / "model.safetensors")
     settings = config.to_dict()
     for key in dropped:
@@ -170,10 +202,11 @@ def main() -> None:
         model, config = text_model(kind, more)
         config.architectures = [kind]
         set_weights(model)
+        bytes_of = set_mxfp4(model) if "mxfp4" in name else {}
         out = OUT / name
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir(parents=True)
-        save_folder(model, config, dropped, out)
+        save_folder(model, config, dropped, bytes_of, out)
         if name not in WITHOUT_GGUF:
             save_gguf(sys.argv[1], kind, config, out)
         logits = logits_of(model)

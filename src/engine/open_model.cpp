@@ -32,10 +32,11 @@ Transformer MakeTransformer(std::shared_ptr<const TensorStore> store, ModelConfi
   if (backend == nullptr) return {std::move(config), std::move(weights)};
   for (const LayerShape& layer : config.shape.layers) {
     backend->CheckNeeds({.head_dim = layer.head_dim,
-                         .activation = config.ffn == FfnKind::kGeGlu ? Activation::kGelu : Activation::kSilu,
+                         .activation = ActivationOf(config.ffn),
                          .embedding_scale = static_cast<float>(config.embedding_scale),
                          .query_temperature = config.query_temperature.beta > 0,
-                         .mixture = layer.mixture.experts > 0});
+                         .mixture = layer.mixture.experts > 0,
+                         .sinks = config.sinks});
   }
   weights = Weights::Place(std::move(weights), *backend);
   return {std::move(config), std::move(weights)};

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/limits.h"
+#include "formats/hf_mxfp4.h"
 #include "formats/json.h"
 #include "formats/printable.h"
 #include "formats/safetensors.h"
@@ -51,6 +52,7 @@ struct HfFolder::Contents {
   std::vector<MappedFile> files;
   std::vector<StoredTensor> tensors;
   std::vector<Tensor> copies;
+  std::vector<ByteTensor> bytes;
   std::map<std::string, std::string> home;  // file of each tensor, including skipped ones
 
   void Read(const std::string& path) {
@@ -62,6 +64,14 @@ struct HfFolder::Contents {
       tensors.push_back(std::move(tensor));
     }
     std::ranges::move(parsed.copies, std::back_inserter(copies));
+    std::ranges::move(parsed.bytes, std::back_inserter(bytes));
+  }
+
+  void JoinBytes(const std::string& path) {
+    for (StoredTensor& tensor : JoinMxfp4(bytes, path, copies)) {
+      Enter(tensor.name, path);
+      tensors.push_back(std::move(tensor));
+    }
   }
 
   void Enter(const std::string& name, const std::string& path) {
@@ -114,6 +124,7 @@ std::unique_ptr<HfFolder> HfFolder::Open(const std::string& path) {
       }
     }
   }
+  contents.JoinBytes(path);
   return std::unique_ptr<HfFolder>(new HfFolder(path, std::move(config), std::move(contents)));
 }
 

@@ -17,8 +17,8 @@ namespace coppice {
 class HfFolder final : public TensorStore {
  public:
   // Opens `path`/config.json and `path`/model.safetensors or, if that is missing, the shards that
-  // model.safetensors.index.json names. Loads F32, F16 and BF16; tensors of other types (masks, positions)
-  // are validated and skipped. Every view is aligned for its element type. Throws Error, naming the file and
+  // model.safetensors.index.json names. Loads F32, F16, BF16 and MXFP4 (formats/hf_mxfp4.h); tensors of other
+  // types (masks, positions) are validated and skipped. Every view is aligned for its element type. Throws Error, naming the file and
   // the cause.
   static std::unique_ptr<HfFolder> Open(const std::string& path);
 
@@ -34,7 +34,7 @@ class HfFolder final : public TensorStore {
   std::string path_;
   nlohmann::json config_;
   std::vector<MappedFile> files_;
-  std::vector<Tensor> copies_;  // of tensors that are not aligned in their file
+  std::vector<Tensor> copies_;  // of tensors that are not aligned in their file, and of those in MXFP4
   std::vector<StoredTensor> tensors_;
   std::map<std::string, size_t, std::less<>> index_;
 };

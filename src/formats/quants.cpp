@@ -188,6 +188,25 @@ void Encode(const float* x, BlockQ4_0& b) {
   for (int i = 0; i < 16; ++i) b.q[i] = static_cast<uint8_t>(code(x[i]) | code(x[i + 16]) << 4);
 }
 
+// The exponent gives the largest value the code 4 or 6; each value gets the nearest code, of equally near ones
+// the first.
+void Encode(const float* x, BlockMXFP4& b) {
+  float largest = 0;
+  for (int i = 0; i < kSmall; ++i) largest = std::max(largest, std::abs(x[i]));
+  int above = 0;  // largest < 2^above
+  std::frexp(largest, &above);
+  b.e = static_cast<uint8_t>(largest > 0 ? std::clamp(above - 3 + 127, 0, 254) : 0);
+  const float d = std::ldexp(1.0f, b.e - 128);
+  const auto code = [&](float v) {
+    unsigned best = 0;
+    for (unsigned i = 1; i < 16; ++i) {
+      if (std::abs(kValuesMXFP4[i] * d - v) < std::abs(kValuesMXFP4[best] * d - v)) best = i;
+    }
+    return best;
+  };
+  for (int i = 0; i < 16; ++i) b.q[i] = static_cast<uint8_t>(code(x[i]) | code(x[i + 16]) << 4);
+}
+
 template <typename Block>
 void EncodeAll(std::span<const float> x, std::byte* blocks) {
   for (const float v : x) {
@@ -266,6 +285,8 @@ void QuantizeRow(DType type, std::span<const float> x, std::byte* blocks) {
       return EncodeAll<BlockQ8_0>(x, blocks);
     case DType::kQ4_0:
       return EncodeAll<BlockQ4_0>(x, blocks);
+    case DType::kMXFP4:
+      return EncodeAll<BlockMXFP4>(x, blocks);
     default:
       throw Error("[quants] cannot quantise to {}", Info(type).name);
   }

@@ -208,6 +208,21 @@ TEST(Quants, QuantisedBytesAreThoseOfTheDefinition) {
   EXPECT_EQ(static_cast<int>(q4[2 + 0]), 8 << 4 | 8);
 }
 
+// gguf-py 0.19's bytes for the same values.
+TEST(Quants, Mxfp4IsThatOfLlamaCpp) {
+  std::vector<float> x(32);
+  for (int i = 0; i < 32; ++i)
+    x[static_cast<size_t>(i)] = static_cast<float>(i * 37 % 29 - 14) / 8 * (i % 5 == 0 ? 3.0f : 1.0f);
+  const std::array<unsigned, 17> wanted = {127, 15, 25,  48, 162, 27,  42,  177, 147,
+                                           26,  96, 165, 11, 41,  177, 195, 14};
+  std::array<std::byte, 17> block;
+  QuantizeRow(DType::kMXFP4, x, block.data());
+  for (size_t i = 0; i < wanted.size(); ++i) EXPECT_EQ(static_cast<unsigned>(block[i]), wanted[i]) << i;
+  EXPECT_EQ(RoundTrip(DType::kMXFP4, std::vector<float>(32, 0.0f)), std::vector<float>(32, 0.0f));
+  for (const float v : {1e-38f, 6.0f, -3e38f})  // the smallest exponent, an exact value, and the largest
+    EXPECT_NEAR(RoundTrip(DType::kMXFP4, std::vector<float>(32, v))[31], v, std::abs(v) / 4) << v;
+}
+
 TEST(Quants, TinyAndHugeValuesAndNonFiniteOnes) {
   const std::vector<float> tiny(32, std::numeric_limits<float>::denorm_min());
   EXPECT_EQ(RoundTrip(DType::kQ8_0, tiny), std::vector<float>(32, 0.0f));
@@ -216,6 +231,7 @@ TEST(Quants, TinyAndHugeValuesAndNonFiniteOnes) {
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     EXPECT_THROW(QuantizeRow(DType::kQ8_0, std::vector<float>(32, bad), blocks.data()), Error);
     EXPECT_THROW(QuantizeRow(DType::kQ4_0, std::vector<float>(32, bad), blocks.data()), Error);
+    EXPECT_THROW(QuantizeRow(DType::kMXFP4, std::vector<float>(32, bad), blocks.data()), Error);
   }
 }
 

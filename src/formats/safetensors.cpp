@@ -50,6 +50,7 @@ constexpr auto kTypes = std::to_array<StoredType>({
 struct Entry {
   std::string_view name;
   std::optional<DType> type;
+  bool is_bytes = false;  // U8
   std::vector<int64_t> shape;
   uint64_t begin = 0;
   uint64_t end = 0;
@@ -129,6 +130,7 @@ class Reader {
     const auto type = std::ranges::find(kTypes, type_name, &StoredType::name);
     if (type == kTypes.end()) Fail(name, fmt::format("unknown dtype '{}'", Printable(type_name)));
     entry.type = type->type;
+    entry.is_bytes = type_name == "U8";
 
     const json* offsets = Field(value, "data_offsets");
     if (offsets == nullptr || !offsets->is_array() || offsets->size() != 2 ||
@@ -194,6 +196,10 @@ class Reader {
   void Add(Entry entry, ParsedSafetensors& result) const {
     if (!entry.type) {
       result.skipped.emplace_back(entry.name);
+      if (entry.is_bytes) {
+        result.bytes.push_back({std::string(entry.name), std::move(entry.shape),
+                                bytes_.subspan(entry.begin, entry.end - entry.begin)});
+      }
       return;
     }
     const auto extent = ExtentOf(*entry.type, entry.shape);

@@ -16,6 +16,13 @@
 
 namespace coppice {
 
+// A tensor of U8: of a quantised tensor in a form of its own, or a buffer.
+struct ByteTensor {
+  std::string name;
+  std::vector<int64_t> shape;
+  std::span<const std::byte> bytes;  // of the file
+};
+
 struct ParsedSafetensors {
   // F32, F16 and BF16 tensors, in the order of their data.
   std::vector<StoredTensor> tensors;
@@ -26,6 +33,7 @@ struct ParsedSafetensors {
   // The names of tensors of other types: buffers such as masks and positions, which no supported model reads.
   // Their extents are validated like the others.
   std::vector<std::string> skipped;
+  std::vector<ByteTensor> bytes;  // those of `skipped` that are U8
   // The strings of "__metadata__"; empty if the file has none.
   std::map<std::string, std::string> metadata;
 };

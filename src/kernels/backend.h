@@ -20,6 +20,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/activation.h"
 #include "kernels/routing.h"
 #include "kernels/sparse_pattern.h"
 #include "tensor/device_memory.h"
@@ -37,12 +38,28 @@ struct AttentionShape {
   float scale = 1;     // factor on q . k, usually 1 / sqrt(head_dim)
   int32_t window = 0;  // the query at p sees keys at positions > p - window; 0: no window
   std::span<const float> alibi_slopes = {};  // [heads] or empty; adds slope * (key position - query position)
+  // [heads] or empty: e^sink joins the sum of a head's softmax, as a key without a value would, whose weight
+  // is in no result.
+  std::span<const float> sinks = {};
   // Allows Attention and SparseAttention to round values and softmax weights to codes of 8 bits or more, with
   // one scale per key and one per query and tile of keys. docs/performance.md gives the divergence from fp32.
   bool int8_values = false;
   // With int8_values: the fewest bits, 8 or 16, of codes to which they may round rotated queries and keys,
   // with one scale per query and one per key. 0: no codes.
   int key_bits = 0;
+
+  // The shape of a call on some neighbouring query heads, from `first` on, and the kv heads that they read.
+  AttentionShape OfHeads(int first, int count, int count_kv) const {
+    AttentionShape some = *this;
+    some.heads = count;
+    some.kv_heads = count_kv;
+    const auto part = [&](std::span<const float> all) {
+      return all.empty() ? all : all.subspan(static_cast<size_t>(first), static_cast<size_t>(count));
+    };
+    some.alibi_slopes = part(alibi_slopes);
+    some.sinks = part(sinks);
+    return some;
+  }
 };
 
 // Keys and values in a layout that Attention prefers, kept so that several calls over the same rows, for some
@@ -90,9 +107,6 @@ struct RopeTable {
   bool interleaved = false;  // pairs (2i, 2i + 1), as in GGUF files of Llama; else (i, i + rotary_dims / 2)
 };
 
-// The activation of a gate: silu(x) = x / (1 + e^-x), or gelu in its tanh form.
-enum class Activation { kSilu, kGelu };
-
 // A weight [outputs, inputs] in the layout that Backend::Product reads. Filled by PackParts, Pack or
 // PackGated; refilling one reuses its memory.
 struct PackedMatrix {
@@ -133,6 +147,7 @@ struct OperationNeeds {
   float embedding_scale = 1;                  // of Embed
   bool query_temperature = false;             // queries in host memory, scaled by their positions
   bool mixture = false;                       // Route and AddScaledRows
+  bool sinks = false;                         // AttentionShape::sinks
 };
 
 // What to do with a product: y = result, or y += result (a residual).
@@ -175,8 +190,8 @@ class Backend {
   virtual void PackParts(std::span<const TensorView> parts, PackedMatrix& packed) = 0;
   void Pack(const TensorView& w, PackedMatrix& packed) { PackParts({&w, 1}, packed); }
   // The two halves of a gated FFN, of equal shape. Product then computes
-  //   y = f(x gate^T + bias) * (x up^T + bias)
-  // where f is the activation, and bias [1, 2 outputs] holds gate's and then up's.
+  //   y = activation(x gate^T + bias, x up^T + bias)
+  // where bias [1, 2 outputs] holds gate's and then up's.
   virtual void PackGated(const TensorView& gate, const TensorView& up, Activation activation,
                          PackedMatrix& packed) = 0;
   virtual void ProductInto(const TensorView& x, const PackedMatrix& w, const TensorView& bias, ProductEnd end,
@@ -202,7 +217,7 @@ class Backend {
   // In place: rotates the first rotary_dims of each head of row i by positions[i]. x [m, heads * head_dim].
   virtual void Rope(MutableTensorView x, int head_dim, std::span<const int32_t> positions,
                     const RopeTable& table) = 0;
-  // gate = f(gate) * up, in place in gate; both [m, i].
+  // gate = activation(gate, up), in place in gate; both [m, i].
   virtual void GateMul(MutableTensorView gate, const TensorView& up, Activation activation) = 0;
   // x = gelu(x), in its tanh form, in place.
   virtual void Gelu(MutableTensorView x) = 0;

@@ -160,14 +160,15 @@ TEST_P(RowConformance, Rope) {
 }
 
 TEST_P(RowConformance, GateMul) {
-  for (const Activation activation : {Activation::kSilu, Activation::kGelu}) {
+  for (const Activation activation : {Activation::kSilu, Activation::kGelu, Activation::kSwiGluOai}) {
     if (!Gates(activation)) continue;
     for (const auto& [m, d] : kShapes) {
       Tensor gate = Random(m, d, 1, 4);
-      const Tensor up = Random(m, d, 2);
-      Matrix expected = Map(ToMatrix(gate.view()), [&](double g) { return Activated(activation, g); });
+      const Tensor up = Random(m, d, 2, 4);
+      Matrix expected = ToMatrix(gate.view());
       for (int64_t i = 0; i < m; ++i) {
-        for (int64_t c = 0; c < d; ++c) expected[i][c] *= up.view().Row<float>(i)[c];
+        for (int64_t c = 0; c < d; ++c)
+          expected[i][c] = Gated(activation, expected[i][c], up.view().Row<float>(i)[c]);
       }
       be().GateMul(gate.mutable_view(), up.view(), activation);
       ExpectClose(gate.view(), expected, kTolerance);
@@ -178,7 +179,7 @@ TEST_P(RowConformance, GateMul) {
 TEST_P(RowConformance, Gelu) {
   for (const auto& [m, d] : kShapes) {
     Tensor x = Random(m, d, 1, 2);
-    const Matrix expected = Map(ToMatrix(x.view()), [](double v) { return Activated(Activation::kGelu, v); });
+    const Matrix expected = Map(ToMatrix(x.view()), [](double v) { return Gated(Activation::kGelu, v, 1); });
     be().Gelu(x.mutable_view());
     ExpectClose(x.view(), expected, kTolerance);
   }

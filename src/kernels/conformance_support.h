@@ -171,11 +171,12 @@ struct AttentionCase {
   int window = 0;
   bool alibi = false;
   bool together = false;  // all queries are at the last position
+  bool sinks = false;
 };
 inline void PrintTo(const AttentionCase& c, std::ostream* out) {
   *out << c.heads << "/" << c.kv_heads << " heads of " << c.head_dim << ", n " << c.n << ", m " << c.m
        << ", hole " << c.hole << ", window " << c.window << (c.alibi ? ", alibi" : "")
-       << (c.together ? ", all at the last position" : "");
+       << (c.together ? ", all at the last position" : "") << (c.sinks ? ", sinks" : "");
 }
 
 inline const std::vector<AttentionCase> kAttentionCases = {
@@ -193,6 +194,8 @@ inline const std::vector<AttentionCase> kAttentionCases = {
     {.heads = 4, .kv_heads = 4, .head_dim = 64, .n = 111, .m = 111, .alibi = true},
     {.heads = 4, .kv_heads = 1, .head_dim = 8, .n = 90, .m = 90, .window = 30, .alibi = true},
     {.heads = 4, .kv_heads = 2, .head_dim = 64, .n = 300, .m = 50, .hole = 3},
+    {.heads = 4, .kv_heads = 2, .head_dim = 8, .n = 40, .m = 40, .sinks = true},
+    {.heads = 6, .kv_heads = 2, .head_dim = 64, .n = 600, .m = 170, .window = 128, .sinks = true},
     {.heads = 7, .kv_heads = 1, .head_dim = 128, .n = 257, .m = 4, .hole = 2, .alibi = true},
     {.heads = 2, .kv_heads = 2, .head_dim = 80, .n = 140, .m = 30, .hole = 2, .window = 40},
     {.heads = 4, .kv_heads = 2, .head_dim = 64, .n = 140, .m = 30, .window = 40, .together = true},
@@ -209,6 +212,9 @@ struct AttentionData {
       if (query || c.hole == 0 || p % c.hole != 1) key_positions.push_back(p);
     }
     if (c.together) std::fill(query_positions.begin(), query_positions.end(), c.n - 1);
+    // Far below the scores, among them, and far above.
+    for (int h = 0; c.sinks && h < c.heads; ++h)
+      sinks.push_back(h == 1 ? 40 : 1.5f * static_cast<float>(h) - 3);
     for (int h = 0; c.alibi && h < c.heads; ++h) slopes.push_back(std::exp2(-8.0f * (h + 1) / c.heads));
     const int64_t n = static_cast<int64_t>(key_positions.size());
     queries = Random(c.m, c.heads * c.head_dim, seed, 1.5f);
@@ -224,6 +230,7 @@ struct AttentionData {
   AttentionInput Input() const {
     AttentionInput in{shape, queries.view(), keys.view(), values.view(), query_positions, key_positions};
     in.shape.alibi_slopes = slopes;
+    in.shape.sinks = sinks;
     in.shape.int8_values = int8_values;
     in.shape.key_bits = key_bits;
     return in;
@@ -232,7 +239,7 @@ struct AttentionData {
   static inline bool int8_values = false;
   static inline int key_bits = 0;
   AttentionShape shape;
-  std::vector<float> slopes;
+  std::vector<float> slopes, sinks;
   std::vector<int32_t> query_positions, key_positions;
   Tensor queries, keys, values;
 };
@@ -259,11 +266,7 @@ inline AttentionInput HeadOf(const AttentionInput& in, int kv_head) {
   const int group = in.shape.heads / in.shape.kv_heads;
   const int64_t dim = in.shape.head_dim;
   AttentionInput one = in;
-  one.shape.heads = group;
-  one.shape.kv_heads = 1;
-  if (!in.shape.alibi_slopes.empty()) {
-    one.shape.alibi_slopes = in.shape.alibi_slopes.subspan(kv_head * group, group);
-  }
+  one.shape = in.shape.OfHeads(kv_head * group, group, 1);
   one.queries = in.queries.Cols(kv_head * group * dim, group * dim);
   one.keys = in.keys.Cols(kv_head * dim, dim);
   one.values = in.values.Cols(kv_head * dim, dim);
@@ -290,13 +293,17 @@ class ConformanceTest : public ::testing::TestWithParam<Config> {
   // kAttentionCases that the backend takes; Backend::CheckNeeds refuses the others.
   std::vector<AttentionCase> Cases() {
     std::vector<AttentionCase> cases = kAttentionCases;
-    if (be().name() == "gpu") std::erase_if(cases, [](const AttentionCase& c) { return c.head_dim > 128; });
+    std::erase_if(cases, [&](const AttentionCase& c) { return !Takes(c); });
     return cases;
   }
+  bool Takes(const AttentionCase& c) { return be().name() != "gpu" || (c.head_dim <= 128 && !c.sinks); }
   bool Gates(Activation activation) { return activation == Activation::kSilu || be().name() != "gpu"; }
-  static double Activated(Activation activation, double x) {
-    if (activation == Activation::kSilu) return x / (1 + std::exp(-x));
-    return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+  static double Gated(Activation activation, double g, double u) {
+    if (activation == Activation::kSilu) return g / (1 + std::exp(-g)) * u;
+    if (activation == Activation::kGelu)
+      return 0.5 * g * (1 + std::tanh(std::sqrt(2 / M_PI) * (g + 0.044715 * g * g * g))) * u;
+    const double h = std::min(g, 7.0);
+    return h / (1 + std::exp(-1.702 * h)) * (std::clamp(u, -7.0, 7.0) + 1);
   }
   // For products and attention: fp32, or bf16 inputs with fp32 sums, or 8-bit codes. On a GPU, queries are
   // rounded to bf16 too. With key_bits of 8, all four factors of attention are in 8 bits.
@@ -332,7 +339,7 @@ inline Matrix NaiveWeights(const AttentionInput& in, int head, const Mask& mask 
       a[i][j] = seen ? s : -std::numeric_limits<double>::infinity();
       max = std::max(max, a[i][j]);
     }
-    double sum = 0;
+    double sum = in.shape.sinks.empty() ? 0 : std::exp(in.shape.sinks[head] - max);
     for (double& w : a[i]) sum += w = std::exp(w - max);
     for (double& w : a[i]) w /= sum;
   }

@@ -187,8 +187,10 @@ TEST_P(ProductConformance, StackedPartsAreOneProduct) {
 TEST_P(ProductConformance, AGatedProductIsTheActivatedGateTimesUp) {
   for (DType type : {DType::kF32, DType::kBF16, DType::kQ4_0}) {
     for (int64_t outputs : {1, 16, 33, 64, 150}) {
-      const Activation activation =
-          outputs % 2 == 0 && Gates(Activation::kGelu) ? Activation::kGelu : Activation::kSilu;
+      Activation activation = outputs % 3 == 0   ? Activation::kSwiGluOai
+                              : outputs % 2 == 0 ? Activation::kGelu
+                                                 : Activation::kSilu;
+      if (!Gates(activation)) activation = Activation::kSilu;
       SCOPED_TRACE(std::string(Info(type).name) + " " + std::to_string(outputs));
       const Tensor x = Random(19, 256, 14);
       const Tensor gate = RandomWeight(type, outputs, 256, 15);
@@ -202,7 +204,7 @@ TEST_P(ProductConformance, AGatedProductIsTheActivatedGateTimesUp) {
         const Matrix factor = NaiveProduct(x.view(), up.view(), part(outputs));
         for (size_t i = 0; i < expected.size(); ++i) {
           for (size_t j = 0; j < expected[i].size(); ++j) {
-            expected[i][j] = Activated(activation, expected[i][j]) * factor[i][j];
+            expected[i][j] = Gated(activation, expected[i][j], factor[i][j]);
           }
         }
         PackedMatrix packed;

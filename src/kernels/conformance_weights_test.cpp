@@ -49,7 +49,8 @@ TEST_P(WeightsConformance, MatchFp64AndAddUpToOne) {
           }
           sum += w;
         }
-        ASSERT_NEAR(sum, 1, 1e-5) << "row " << row;
+        ASSERT_NEAR(sum, std::accumulate(expected[row].begin(), expected[row].end(), 0.0), 1e-5)
+            << "row " << row;
       }
     }
   }

@@ -117,6 +117,7 @@ void CheckAttentionInput(const AttentionInput& in, bool positions) {
   if (!positions) return;
   COPPICE_CHECK(s.window >= 0);
   COPPICE_CHECK(s.alibi_slopes.empty() || s.alibi_slopes.size() == static_cast<size_t>(s.heads));
+  COPPICE_CHECK(s.sinks.empty() || s.sinks.size() == static_cast<size_t>(s.heads));
   COPPICE_CHECK(Count(in.query_positions) == in.queries.rows && Count(in.key_positions) == in.keys.rows);
   COPPICE_CHECK(std::is_sorted(in.query_positions.begin(), in.query_positions.end()));
   COPPICE_CHECK(Ascends(in.key_positions));

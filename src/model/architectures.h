@@ -82,6 +82,8 @@ struct Architecture {
   bool embedding_norm = false;
   HeadNorm head_norm = HeadNorm::kNone;
   bool pre_norms = true;
+  bool sinks = false;
+  const char* gguf_ffn_norm = "ffn_norm";
   bool post_norms = false;
   bool scaled_embedding = false;  // by sqrt(hidden)
   double hf_norm_offset = 0;      // Hugging Face's files store norm weights without this

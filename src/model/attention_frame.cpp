@@ -48,12 +48,7 @@ AttentionInput HeadInput(const AttentionInput& in, int kv_head, std::span<const 
   const int group = s.heads / s.kv_heads;
   const int64_t c = s.head_dim;
   AttentionInput one = in;
-  one.shape.heads = count * group;
-  one.shape.kv_heads = count;
-  if (!s.alibi_slopes.empty()) {
-    one.shape.alibi_slopes =
-        s.alibi_slopes.subspan(static_cast<size_t>(kv_head * group), static_cast<size_t>(count * group));
-  }
+  one.shape = s.OfHeads(kv_head * group, count * group, count);
   one.queries = in.queries.Cols(kv_head * group * c, count * group * c);
   one.keys = in.keys.Cols(kv_head * c, count * c);
   if (!in.values.empty()) one.values = in.values.Cols(kv_head * c, count * c);

@@ -74,6 +74,19 @@ bool KeysDependOnLength(const ModelConfig& c, int64_t context) {
   });
 }
 
+Activation ActivationOf(FfnKind ffn) {
+  switch (ffn) {
+    case FfnKind::kGeGlu:
+      return Activation::kGelu;
+    case FfnKind::kSwiGluOai:
+      return Activation::kSwiGluOai;
+    case FfnKind::kSwiGlu:
+    case FfnKind::kGelu:
+      break;
+  }
+  return Activation::kSilu;
+}
+
 float AttentionScale(const ModelConfig& c, const LayerShape& layer) {
   if (c.attention_scale > 0) return static_cast<float>(c.attention_scale);
   return 1 / std::sqrt(static_cast<float>(layer.head_dim));

@@ -8,12 +8,16 @@
 
 #include "formats/gguf.h"
 #include "formats/model_shape.h"
+#include "kernels/activation.h"
 #include "kernels/routing.h"
 
 namespace coppice {
 
 enum class NormKind { kRms, kLayer };
-enum class FfnKind { kSwiGlu, kGeGlu, kGelu };
+enum class FfnKind { kSwiGlu, kGeGlu, kGelu, kSwiGluOai };
+
+// Of a gated FFN's gate.
+Activation ActivationOf(FfnKind ffn);
 
 struct RopeConfig {
   enum class Scaling { kNone, kLinear, kYarn, kLlama3, kLongRope };
@@ -54,12 +58,14 @@ struct ModelConfig {
   // model has ALiBi.
   std::vector<RopeConfig> ropes;
   bool qkv_bias = false;
-  bool ffn_biases = false;      // the FFN's linear maps have one
-  bool all_biases = false;      // every linear map and norm has a bias (BLOOM)
-  bool embedding_norm = false;  // a norm right after the embedding (BLOOM)
-  bool head_norms = false;      // a norm of each head of queries and keys, before RoPE
-  bool whole_norms = false;     // head_norms: one for all heads of a row
-  bool pre_norms = true;        // a norm before attention and before the FFN
+  bool ffn_biases = false;                 // the FFN's linear maps have one
+  bool all_biases = false;                 // every linear map and norm has a bias (BLOOM)
+  bool embedding_norm = false;             // a norm right after the embedding (BLOOM)
+  bool head_norms = false;                 // a norm of each head of queries and keys, before RoPE
+  bool whole_norms = false;                // head_norms: one for all heads of a row
+  bool pre_norms = true;                   // a norm before attention and before the FFN
+  bool sinks = false;                      // each head of an attention has one (kernels/backend.h)
+  const char* gguf_ffn_norm = "ffn_norm";  // GGUF's name of the norm before the FFN
   double embedding_scale = 1;
   double logit_scale = 1;
   RouterRule router = {};  // of the layers with a mixture; `used` is MixtureShape's

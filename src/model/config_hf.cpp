@@ -97,12 +97,20 @@ void ReadLlamaKin(const HfKeys& keys, const KeyReader& read, const HfArchitectur
   const char* supported = gelu ? "gelu_pytorch_tanh" : "silu";
   if (const std::string act = keys.Text(key); !act.empty() && act != supported)
     Refuse(keys.path, key, fmt::format("= '{}' is not supported ({})", act, supported));
-  if (HfDefaults().at(architecture.type.name).contains("qkv_bias")) c.qkv_bias = keys.Flag("qkv_bias", true);
-  c.qkv_bias = c.qkv_bias || keys.Flag("attention_bias", false);
+  const nlohmann::json& known = HfDefaults().at(architecture.type.name);
+  if (known.contains("qkv_bias")) c.qkv_bias = keys.Flag("qkv_bias", true);
+  const bool may_lack = known.contains("attention_bias");  // also where the row of the table has biases
+  c.qkv_bias = (c.qkv_bias && !may_lack) || keys.Flag("attention_bias", false);
   c.ffn_biases = keys.Flag("mlp_bias", false);
   if (keys.Flag("use_bidirectional_attention", false))
     Refuse(keys.path, "use_bidirectional_attention", "= true is not supported");
   RefuseSoftcaps(read, "");
+  if (row.ffn == FfnKind::kSwiGluOai) {
+    for (const auto& [name, only] : {std::pair{"swiglu_alpha", 1.702}, std::pair{"swiglu_limit", 7.0}}) {
+      const double value = read.number(name).value_or(only);
+      if (value != only) Refuse(keys.path, name, fmt::format("= {} is not supported ({})", value, only));
+    }
+  }
   if (row.scaled_embedding) {  // Gemma
     c.embedding_scale = std::sqrt(static_cast<double>(c.shape.hidden));
     c.attention_scale = 1 / std::sqrt(read.Positive("query_pre_attn_scalar", 1));

@@ -20,6 +20,8 @@ void ApplyArchitecture(const Architecture& row, ModelConfig& c) {
   c.head_norms = row.head_norm != HeadNorm::kNone;
   c.whole_norms = row.head_norm == HeadNorm::kWholeWidth;
   c.pre_norms = row.pre_norms;
+  c.sinks = row.sinks;
+  c.gguf_ffn_norm = row.gguf_ffn_norm;
   c.fused_hf = row.fused;
 }
 

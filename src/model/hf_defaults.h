@@ -381,6 +381,30 @@ inline constexpr char kHfDefaults[] = R"json({
   "shared_intermediate_size": 0,
   "tie_word_embeddings": false,
   "vocab_size": 32000
+ },
+ "gpt_oss": {
+  "attention_bias": true,
+  "head_dim": 64,
+  "hidden_act": "silu",
+  "hidden_size": 2880,
+  "intermediate_size": 2880,
+  "layer_types": null,
+  "max_position_embeddings": 131072,
+  "num_attention_heads": 64,
+  "num_experts_per_tok": 4,
+  "num_hidden_layers": 36,
+  "num_key_value_heads": 8,
+  "num_local_experts": 128,
+  "rms_norm_eps": 1e-05,
+  "rope_parameters":
+   {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": false,
+   "original_max_position_embeddings": 4096, "rope_theta": 150000.0},
+  "rope_theta": 150000.0,
+  "sliding_window": 128,
+  "swiglu_alpha": 1.702,
+  "swiglu_limit": 7.0,
+  "tie_word_embeddings": false,
+  "vocab_size": 201088
  }
 })json";
 

@@ -37,6 +37,7 @@ AttentionShape AttentionOf(const ModelConfig& config, int layer, const LayerWeig
           .scale = AttentionScale(config, s),
           .window = s.window,
           .alibi_slopes = alibi_slopes,
+          .sinks = weights.sinks.empty() ? std::span<const float>() : weights.sinks.Row<float>(0),
           .int8_values = is_quantised,
           .key_bits = is_quantised ? KeyBitsOf(s, weights) : 0};
 }
@@ -162,7 +163,7 @@ void Layer::PrepareFfn(const std::vector<Tile>& tiles, Workspace& ws, const RunC
   if (weights_.gate.weight.empty()) {
     ws.gate_up.Prepare(weights_.up, tiles, ws.kept, be);
   } else {
-    const Activation activation = config_.ffn == FfnKind::kGeGlu ? Activation::kGelu : Activation::kSilu;
+    const Activation activation = ActivationOf(config_.ffn);
     ws.gate_up.PrepareGated(weights_.gate, weights_.up, activation, tiles, ws.kept, be);
   }
   control.Pause();

@@ -94,7 +94,7 @@ void Layer::RunExpert(const Expert& expert, const WeightedRows& on, ProductKind 
                       Backend& be) const {
   std::vector<Tile> tiles = TilesOf(std::ssize(on.rows), 0, ws.tile_rows);
   for (Tile& tile : tiles) tile.kind = kind;
-  const Activation activation = config_.ffn == FfnKind::kGeGlu ? Activation::kGelu : Activation::kSilu;
+  const Activation activation = ActivationOf(config_.ffn);
   ws.gate_up.PrepareGated(expert.gate, expert.up, activation, tiles, ws.kept, be);
   ws.down.Prepare(expert.down, tiles, ws.kept, be);
   ws.inner.Resize(DType::kF32, ws.tile_rows, expert.up.weight.rows);

@@ -89,9 +89,15 @@ class SyntheticStore final : public TensorStore {
 
 namespace {
 
-// As llama.cpp's converter stores them: the router in fp32, all experts in one tensor.
-void AddExperts(const std::string& p, int64_t hidden, const MixtureShape& m, DType type,
+// As llama.cpp's converter stores them: the router and biases in fp32, all experts in one tensor.
+void AddExperts(const std::string& p, int64_t hidden, const MixtureShape& m, DType type, bool biases,
                 std::vector<SyntheticModel::TensorPlan>& plans) {
+  if (biases) {
+    plans.push_back({p + "ffn_gate_inp.bias", {m.experts}, DType::kF32});
+    plans.push_back({p + "ffn_gate_exps.bias", {m.experts, m.width}, DType::kF32});
+    plans.push_back({p + "ffn_up_exps.bias", {m.experts, m.width}, DType::kF32});
+    plans.push_back({p + "ffn_down_exps.bias", {m.experts, hidden}, DType::kF32});
+  }
   plans.push_back({p + "ffn_gate_inp.weight", {m.experts, hidden}, DType::kF32});
   plans.push_back({p + "ffn_gate_exps.weight", {m.experts, m.width, hidden}, type});
   plans.push_back({p + "ffn_up_exps.weight", {m.experts, m.width, hidden}, type});
@@ -105,7 +111,7 @@ std::vector<SyntheticModel::TensorPlan> SyntheticModel::Tensors() const {
   const bool bloom = config.all_biases;
   std::vector<TensorPlan> plans;
   const auto matrix = [&](const std::string& name, int64_t rows, int64_t cols) {
-    plans.push_back({name + ".weight", {rows, cols}, type});
+    plans.push_back({name + ".weight", {rows, cols}, other_type()});
   };
   const auto vector = [&](const std::string& name, int64_t size) {
     plans.push_back({name, {size}, DType::kF32});
@@ -142,11 +148,12 @@ std::vector<SyntheticModel::TensorPlan> SyntheticModel::Tensors() const {
       }
     }
     matrix(p + "attn_output", s.hidden, q);
-    if (bloom) vector(p + "attn_output.bias", s.hidden);
+    if (bloom || config.sinks) vector(p + "attn_output.bias", s.hidden);
+    if (config.sinks) vector(p + "attn_sinks.weight", layer.heads);
     extra_norms(p, layer.head_dim);
-    norm(p + "ffn_norm");
+    norm(p + config.gguf_ffn_norm);
     if (layer.mixture.experts > 0) {
-      AddExperts(p, s.hidden, layer.mixture, type, plans);
+      AddExperts(p, s.hidden, layer.mixture, type, /*biases=*/config.sinks, plans);
       continue;
     }
     if (s.gated_ffn) matrix(p + "ffn_gate", layer.ffn, s.hidden);
@@ -256,8 +263,14 @@ void WriteSyntheticGguf(const SyntheticModel& model, const std::string& path,
   writer.Add(p + (rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon"),
              static_cast<float>(c.norm_eps));
   if (!c.shape.alibi) {
-    count("rope.dimension_count", c.ropes.front().dims);
-    writer.Add(p + "rope.freq_base", static_cast<float>(c.ropes.front().base));
+    const RopeConfig& rope = c.ropes.front();
+    count("rope.dimension_count", rope.dims);
+    writer.Add(p + "rope.freq_base", static_cast<float>(rope.base));
+    if (rope.scaling == RopeConfig::Scaling::kYarn) {
+      writer.Add(p + "rope.scaling.type", "yarn");
+      writer.Add(p + "rope.scaling.factor", static_cast<float>(rope.factor));
+      count("rope.scaling.original_context_length", rope.original_context);
+    }
   }
   AddTokenizer(s.vocab, writer);
 

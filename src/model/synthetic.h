@@ -18,6 +18,8 @@ namespace coppice {
 struct SyntheticModel {
   std::string shape_name;  // "llama-3.2-1b"
   DType type = DType::kBF16;
+  // Of matrices that are not an expert's: Q8_0 beside MXFP4, as in gpt-oss's published files; else `type`.
+  DType other_type() const { return type == DType::kMXFP4 ? DType::kQ8_0 : type; }
   ModelConfig config;
 
   struct TensorPlan {
@@ -29,7 +31,7 @@ struct SyntheticModel {
 };
 
 // NAME[/LAYERS][:TYPE], e.g. "llama-2-7b:q4_0" or its first two layers, "llama-2-7b/2:q4_0"; TYPE is bf16
-// (default), f32, f16, q8_0 or q4_0. Throws Error for other names, and lists the known ones.
+// (default), f32, f16, q8_0, q4_0 or mxfp4. Throws Error for other names, and lists the known ones.
 SyntheticModel ParseShape(const std::string& text);
 
 // Fills in the bytes of one tensor. They depend only on its name, type and shape, so a model in a file equals

@@ -51,6 +51,20 @@ constexpr KnownShape kShapes[] = {
      false,
      0,
      {.experts = 128, .used = 8, .width = 768}},
+    {"gpt-oss-20b",
+     "gpt-oss",
+     24,
+     2880,
+     2880,
+     64,
+     8,
+     64,
+     201088,
+     131072,
+     150000,
+     false,
+     128,
+     {.experts = 32, .used = 4, .width = 2880}},
     {"smollm3-3b", "smollm3", 36, 2048, 11008, 16, 4, 128, 128256, 65536, 5000000, true},
     {"bloom-7b", "bloom", 30, 4096, 16384, 32, 32, 128, 250880, 2048, 0, true},
     {"gemma-3-270m", "gemma3", 18, 640, 2048, 4, 1, 256, 262144, 32768, 1000000, true, 512},
@@ -60,11 +74,9 @@ constexpr KnownShape kShapes[] = {
 };
 
 const std::map<std::string, DType>& SyntheticTypes() {
-  static const std::map<std::string, DType> types = {{"bf16", DType::kBF16},
-                                                     {"f32", DType::kF32},
-                                                     {"f16", DType::kF16},
-                                                     {"q8_0", DType::kQ8_0},
-                                                     {"q4_0", DType::kQ4_0}};
+  static const std::map<std::string, DType> types = {{"bf16", DType::kBF16}, {"f32", DType::kF32},
+                                                     {"f16", DType::kF16},   {"q8_0", DType::kQ8_0},
+                                                     {"q4_0", DType::kQ4_0}, {"mxfp4", DType::kMXFP4}};
   return types;
 }
 
@@ -74,6 +86,7 @@ ModelConfig ConfigOf(const KnownShape& k) {
   const bool bloom = architecture == "bloom";
   const bool gemma = architecture == "gemma3";
   const bool smollm3 = architecture == "smollm3";
+  const bool gpt_oss = architecture == "gpt-oss";
   c.shape = {.architecture = k.architecture,
              .name = k.name,
              .hidden = k.hidden,
@@ -82,7 +95,7 @@ ModelConfig ConfigOf(const KnownShape& k) {
              .alibi = bloom,
              .post_norms = gemma};
   for (int l = 0; l < k.layers; ++l) {
-    const bool windowed = !gemma || l % 6 != 5;
+    const bool windowed = gpt_oss ? l % 2 == 0 : !gemma || l % 6 != 5;
     c.shape.layers.push_back({.heads = k.heads,
                               .kv_heads = k.kv_heads,
                               .head_dim = k.head_dim,
@@ -95,10 +108,19 @@ ModelConfig ConfigOf(const KnownShape& k) {
   }
   c.context = k.context;
   c.norm = bloom ? NormKind::kLayer : NormKind::kRms;
-  c.ffn = bloom ? FfnKind::kGelu : gemma ? FfnKind::kGeGlu : FfnKind::kSwiGlu;
+  c.ffn = bloom ? FfnKind::kGelu : gemma ? FfnKind::kGeGlu : gpt_oss ? FfnKind::kSwiGluOai : FfnKind::kSwiGlu;
   if (!bloom)
     c.ropes = {{.dims = k.head_dim, .base = k.rope_base, .interleaved = architecture == "llama" || smollm3}};
-  c.qkv_bias = bloom || architecture == "qwen2";
+  c.qkv_bias = bloom || gpt_oss || architecture == "qwen2";
+  if (gpt_oss) {
+    c.sinks = true;
+    c.gguf_ffn_norm = "post_attention_norm";
+    c.router.kind = RouterKind::kTopKSoftmax;
+    RopeConfig& rope = c.ropes.front();
+    rope.scaling = RopeConfig::Scaling::kYarn;
+    rope.factor = 32;
+    rope.original_context = 4096;
+  }
   if (gemma) {
     c.ropes.push_back({.dims = k.head_dim, .base = 10000});
     c.embedding_scale = std::sqrt(static_cast<double>(k.hidden));
@@ -132,7 +154,7 @@ SyntheticModel ParseShape(const std::string& text) {
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   const auto known_type = SyntheticTypes().find(type);
   if (known_type == SyntheticTypes().end()) {
-    throw FieldError("shape", " {}: no type '{}'; there are bf16, f32, f16, q8_0, q4_0", text, type);
+    throw FieldError("shape", " {}: no type '{}'; there are bf16, f32, f16, q8_0, q4_0, mxfp4", text, type);
   }
   model.type = known_type->second;
   std::string names;

@@ -22,6 +22,8 @@ TensorNames GgufTensorNames(const ModelConfig& c) {
                 "attn_output", "ffn_norm",        "ffn_gate",    "ffn_up", "ffn_down"};
   if (!c.embedding_norm) n.embedding_norm.clear();
   n.gate_up = "ffn_up";
+  n.ffn_norm = c.gguf_ffn_norm;
+  n.sinks = "attn_sinks.weight";
   n.query_norm = "attn_q_norm";
   n.key_norm = "attn_k_norm";
   n.attention_post_norm = "post_attention_norm";
@@ -63,6 +65,7 @@ TensorNames HfTensorNames(const ModelConfig& c, const TensorStore& store) {
     n.qkv = "self_attn.qkv_proj";
     n.gate_up = "mlp.gate_up_proj";
   }
+  n.sinks = "self_attn.sinks";
   n.query_norm = "self_attn.q_norm";
   n.key_norm = "self_attn.k_norm";
   if (c.shape.post_norms) {  // the norm that other models have before the FFN is here after the attention

@@ -120,6 +120,7 @@ class WeightsLoader {
       w.value = read_.Map(p + names_.value, kv_dim, s.hidden, config_.qkv_bias);
     }
     w.output = read_.Map(p + names_.output, s.hidden, q_dim, config_.all_biases);
+    if (config_.sinks) w.sinks = read_.Vector(p + names_.sinks, layer.heads, true);
     if (config_.head_norms) {
       w.query_norm = LoadNorm(p + names_.query_norm, config_.whole_norms ? q_dim : layer.head_dim);
       w.key_norm = LoadNorm(p + names_.key_norm, config_.whole_norms ? kv_dim : layer.head_dim);
@@ -264,6 +265,7 @@ void Arrange(const Weights& loaded, Weights& to, Place&& place) {
                          .key = linear(l.key),
                          .value = linear(l.value),
                          .output = linear(l.output),
+                         .sinks = vector(l.sinks),
                          .attention_post_norm = norm(l.attention_post_norm),
                          .ffn_norm = norm(l.ffn_norm),
                          .gate = linear(l.gate),

@@ -16,8 +16,9 @@ struct MixtureNames {
   std::string each_gate = {}, each_up = {}, each_down = {};  // one expert, whose number {} is
   std::string shared_gate = {}, shared_up = {}, shared_down = {};
   std::string shared_gate_up = {}, shared_router = {};
-  // Qwen3-VL's folders store the matrices of experts the other way round, as [inputs, outputs].
-  bool may_be_turned = false;
+  // Qwen3-VL's and gpt-oss's folders store the matrices of experts the other way round, as [inputs, outputs].
+  WeightsReader::Order plain = WeightsReader::Order::kRows;
+  bool alternate = false;  // the rows of gate_up: gate, up, gate, up, ...
 };
 
 MixtureNames GgufMixtureNames(const std::string& p) {
@@ -56,7 +57,10 @@ MixtureNames HfMixtureNames(const WeightsReader& read, const std::string& archit
                  .each_gate = p + (numbered ? "experts.{}.w1" : "experts.{}.gate_proj"),
                  .each_up = p + (numbered ? "experts.{}.w3" : "experts.{}.up_proj"),
                  .each_down = p + (numbered ? "experts.{}.w2" : "experts.{}.down_proj"),
-                 .may_be_turned = architecture == "qwen3vlmoe"};
+                 .plain = architecture == "gpt-oss"      ? WeightsReader::Order::kColumns
+                          : architecture == "qwen3vlmoe" ? WeightsReader::Order::kEither
+                                                         : WeightsReader::Order::kRows,
+                 .alternate = architecture == "gpt-oss"};
   n.shared_gate = p + "shared_expert.gate_proj";
   n.shared_up = p + "shared_expert.up_proj";
   n.shared_down = first_of({p + "shared_expert.down_proj", layer + "shared_mlp.output_linear"}, ".weight");
@@ -96,33 +100,47 @@ class MixtureLoader {
     return fmt::format(fmt::runtime(name), expert);
   }
 
-  // Rows [begin, begin + rows) of every expert's `of_expert` rows in `all`.
-  void Slice(const TensorView& all, const TensorView& bias, int64_t of_expert, int64_t begin, int64_t rows,
+  // Half `part` of `parts` of the rows of each expert in `all`, with theirs of `biases` [experts, rows].
+  void Slice(const TensorView& all, const TensorView& biases, int part, int parts,
              std::vector<Linear>& to) const {
+    const int64_t of_expert = all.rows / s_.experts;
+    const int64_t rows = of_expert / parts;
     for (int e = 0; e < s_.experts; ++e) {
-      to.push_back(
-          {all.Rows(e * of_expert + begin, rows), bias.empty() ? bias : bias.Rows(e, 1).Cols(begin, rows)});
+      TensorView weight = all.Rows(e * of_expert + part * rows, rows);
+      TensorView bias = biases.empty() ? biases : biases.Rows(e, 1).Cols(part * rows, rows);
+      if (n_.alternate && parts > 1) {
+        weight = {all.RowBytes(e * of_expert + part), all.dtype, rows, all.cols, parts * all.stride};
+        bias = biases.empty() ? biases : read_.Own(EveryOther(biases.Row<float>(e), part, parts));
+      }
+      to.push_back({weight, bias});
     }
+  }
+
+  static Tensor EveryOther(std::span<const float> all, int first, int step) {
+    Tensor some(DType::kF32, 1, std::ssize(all) / step);
+    for (size_t i = 0; i < all.size() / static_cast<size_t>(step); ++i)
+      some.mutable_view().Row<float>(0)[i] = all[i * static_cast<size_t>(step) + static_cast<size_t>(first)];
+    return some;
   }
 
   // The biases [experts, rows] of a stacked tensor, or an empty view.
   TensorView Biases(const std::string& weight, int64_t rows) {
     constexpr std::string_view kEnd = ".weight";
-    if (!weight.ends_with(kEnd)) return {};
-    const std::string name = weight.substr(0, weight.size() - kEnd.size()) + ".bias";
+    const bool has_end = weight.ends_with(kEnd);
+    const std::string name =
+        has_end ? weight.substr(0, weight.size() - kEnd.size()) + ".bias" : weight + "_bias";
     return read_.Has(name) ? read_.Floats(name, s_.experts, rows) : TensorView();
   }
 
   void Split(const std::string& name, int64_t rows, int64_t cols, std::vector<Linear>& to) {
-    const TensorView all = read_.Stacked(name, s_.experts, rows, cols, n_.may_be_turned);
-    Slice(all, Biases(name, rows), rows, 0, rows, to);
+    Slice(read_.Stacked(name, s_.experts, rows, cols, n_.plain), Biases(name, rows), 0, 1, to);
   }
 
   void LoadFused() {
-    const TensorView both = read_.Stacked(n_.gate_up, s_.experts, 2 * s_.width, hidden_, n_.may_be_turned);
-    const TensorView bias = Biases(n_.gate_up, 2 * s_.width);
-    Slice(both, bias, 2 * s_.width, 0, s_.width, w_.gate);
-    Slice(both, bias, 2 * s_.width, s_.width, s_.width, w_.up);
+    const TensorView both = read_.Stacked(n_.gate_up, s_.experts, 2 * s_.width, hidden_, n_.plain);
+    const TensorView biases = Biases(n_.gate_up, 2 * s_.width);
+    Slice(both, biases, 0, 2, w_.gate);
+    Slice(both, biases, 1, 2, w_.up);
     Split(n_.down, hidden_, s_.width, w_.down);
   }
 

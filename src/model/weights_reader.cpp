@@ -61,13 +61,17 @@ Linear WeightsReader::Map(const std::string& name, int64_t outputs, int64_t inpu
 }
 
 TensorView WeightsReader::Stacked(const std::string& name, int64_t parts, int64_t rows, int64_t cols,
-                                  bool may_be_turned) {
+                                  Order plain) {
   const StoredTensor* t = store_.Find(name);
   if (t == nullptr) Fail(name, "is missing");
-  const std::vector<int64_t> wanted = {parts, rows, cols};
-  const bool turned = t->shape != wanted && may_be_turned && Info(t->view.dtype).block_elements == 1 &&
-                      t->shape == std::vector<int64_t>{parts, cols, rows};
-  if (t->shape != wanted && !turned)
+  const std::vector<int64_t> by_rows = {parts, rows, cols};
+  const std::vector<int64_t> by_columns = {parts, cols, rows};
+  const bool is_plain = Info(t->view.dtype).block_elements == 1;
+  const bool turned =
+      is_plain && (plain == Order::kColumns ||
+                   (plain == Order::kEither && t->shape != by_rows && t->shape == by_columns));
+  const std::vector<int64_t>& wanted = turned ? by_columns : by_rows;
+  if (t->shape != wanted)
     Fail(name, fmt::format("is [{}], config says [{}]", fmt::join(t->shape, ", "), fmt::join(wanted, ", ")));
   Count(t->view);
   return turned ? Turned(t->view, parts, rows, cols) : t->view;

@@ -25,10 +25,11 @@ class WeightsReader {
   TensorView Vector(const std::string& name, int64_t size, bool required);
   // `bias`: whether the map must have one.
   Linear Map(const std::string& name, int64_t outputs, int64_t inputs, bool bias);
-  // [parts, rows, cols] of any type, as [parts * rows, cols]. With `may_be_turned` the file may store it as
-  // [parts, cols, rows], in a type without blocks, and gets a copy.
+  // [parts, rows, cols] of any type, as [parts * rows, cols]. In a type without blocks a file may store it as
+  // [parts, cols, rows], which gets a copy.
+  enum class Order { kRows, kEither, kColumns };
   TensorView Stacked(const std::string& name, int64_t parts, int64_t rows, int64_t cols,
-                     bool may_be_turned = false);
+                     Order plain = Order::kRows);
   // Keeps a converted tensor.
   TensorView Own(Tensor tensor);
 

@@ -49,10 +49,7 @@ std::vector<int32_t> KeyBlocksOf(const BlockGrid& grid, int64_t b, std::span<con
 AttentionInput OneHead(const AttentionInput& in, int head) {
   const int64_t c = in.shape.head_dim;
   AttentionInput one = in;
-  one.shape.heads = 1;
-  one.shape.kv_heads = 1;
-  if (!in.shape.alibi_slopes.empty())
-    one.shape.alibi_slopes = in.shape.alibi_slopes.subspan(static_cast<size_t>(head), 1);
+  one.shape = in.shape.OfHeads(head, 1, 1);
   one.queries = in.queries.Cols(head * c, c);
   one.keys = in.keys.Cols(head / (in.shape.heads / in.shape.kv_heads) * c, c);
   one.values = {};

@@ -65,7 +65,17 @@ std::string WindowText(const ModelShape& s) {
 }
 
 const char* FfnText(FfnKind kind) {
-  return kind == FfnKind::kSwiGlu ? "SwiGLU" : kind == FfnKind::kGeGlu ? "GeGLU" : "GELU";
+  switch (kind) {
+    case FfnKind::kSwiGlu:
+      return "SwiGLU";
+    case FfnKind::kGeGlu:
+      return "GeGLU";
+    case FfnKind::kSwiGluOai:
+      return "clamped SwiGLU";
+    case FfnKind::kGelu:
+      break;
+  }
+  return "GELU";
 }
 
 // The FFNs of the layers without a mixture, and the mixtures.

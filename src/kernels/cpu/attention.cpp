@@ -5,6 +5,8 @@
 #include "kernels/cpu/attention.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -76,6 +78,16 @@ void WeighRows(const AttentionTile& tile, std::span<const float> query_weights, 
 
 }  // namespace
 
+void AddSinks(const AttentionTile& tile, float* state) {
+  constexpr float kLog2e = 1.44269504f;
+  if (tile.sinks == nullptr) return;
+  for (int r = 0; r < tile.rows; ++r) {
+    const float maximum = state[r];
+    if (maximum == -std::numeric_limits<float>::infinity()) continue;  // a row without keys stays 0
+    state[kAttentionRows + r] += std::exp2(tile.sinks[(tile.first_row + r) % tile.group] * kLog2e - maximum);
+  }
+}
+
 std::pair<int64_t, int64_t> VisibleRows(const AttentionInput& in, int32_t position) {
   const std::span<const int32_t> keys = in.key_positions;
   const int32_t window = in.shape.window;
@@ -131,7 +143,8 @@ void AttentionOps::Attention(const AttentionInput& in, MutableTensorView out) {
   const StateRun run{plan, pool_, in.shape.kv_heads, in.keys.rows, true, state_floats};
   Grow(scratch_, pool_.size(), AttentionScratchFloats(dim) + 2 * state_floats);
   const MutableTensorView scratch = scratch_.mutable_view();
-  const auto finish = [&](int64_t pair, const AttentionTile& tile, const float* state) {
+  const auto finish = [&](int64_t pair, const AttentionTile& tile, float* state) {
+    AddSinks(tile, state);
     float* first = reinterpret_cast<float*>(out.data) + pair / plan.tiles() * plan.group() * dim;
     plan.kernels().finish(tile, state, first, out.stride / 4);
   };
@@ -191,6 +204,7 @@ void AttentionOps::AttentionMass(const AttentionInput& in, std::span<const float
     const AttentionTile tile = run.TileOf(pair);
     float* state = states.Row<float>(pair).data();
     run.Sequential(tile, state, own + kernel_scratch, own);
+    AddSinks(tile, state);
     if (!query_weights.empty()) WeighRows(tile, query_weights, state + kAttentionRows);
   });
 
@@ -272,7 +286,14 @@ void AttentionOps::WeighScores(const AttentionInput& in, int64_t query, int64_t 
     float& score = scores[static_cast<size_t>(j)];
     score = in.shape.scale * score + slope * static_cast<float>(in.key_positions[static_cast<size_t>(j)] - p);
   }
-  kernels_.softmax(scores.data() + begin, end - begin);
+  if (in.shape.sinks.empty()) {
+    kernels_.softmax(scores.data() + begin, end - begin);
+  } else {
+    std::vector<float> with_sink(scores.begin() + begin, scores.begin() + end);
+    with_sink.push_back(in.shape.sinks[static_cast<size_t>(head)]);
+    kernels_.softmax(with_sink.data(), std::ssize(with_sink));
+    std::copy(with_sink.begin(), with_sink.end() - 1, scores.begin() + begin);
+  }
   std::fill(scores.begin() + end, scores.end(), 0.0f);
 }
 

@@ -15,6 +15,9 @@ namespace coppice::cpu {
 // The rows [first, second) of the keys that a query at `position` sees.
 std::pair<int64_t, int64_t> VisibleRows(const AttentionInput& in, int32_t position);
 
+// Adds the tile's sinks to the sums of a state that all keys have entered.
+void AddSinks(const AttentionTile& tile, float* state);
+
 // Whether keys and values of this type use the kernels with bf16 factors.
 bool HasBf16Kernels(DType cache);
 // The kernels of attention over a cache of this type.

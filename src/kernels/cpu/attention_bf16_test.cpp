@@ -18,6 +18,7 @@ const std::vector<AttentionCase> kBf16Cases = {
     {.heads = 6, .kv_heads = 2, .head_dim = 96, .n = 65, .m = 65, .window = 20},
     {.heads = 5, .kv_heads = 1, .head_dim = 128, .n = 2300, .m = 9, .hole = 2, .alibi = true},
     {.heads = 8, .kv_heads = 1, .head_dim = 64, .n = 99, .m = 40},
+    {.heads = 8, .kv_heads = 1, .head_dim = 64, .n = 700, .m = 40, .window = 128, .sinks = true},
     {.heads = 5, .kv_heads = 1, .head_dim = 40, .n = 65, .m = 30, .hole = 2},
 };
 

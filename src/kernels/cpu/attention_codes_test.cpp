@@ -150,6 +150,7 @@ TEST_P(CodeAttention, ARowHasTheSameBitsInEveryCall) {
       {.heads = 4, .kv_heads = 1, .head_dim = 64, .n = 2201, .m = 60},
       {.heads = 6, .kv_heads = 2, .head_dim = 96, .n = 65, .m = 65, .window = 20},
       {.heads = 5, .kv_heads = 1, .head_dim = 40, .n = 165, .m = 30, .hole = 2, .alibi = true},
+      {.heads = 8, .kv_heads = 1, .head_dim = 64, .n = 700, .m = 40, .window = 128, .sinks = true},
       {.heads = 4, .kv_heads = 1, .head_dim = 256, .n = 300, .m = 40},
   };
   for (const AttentionCase& c : cases) {

@@ -52,6 +52,7 @@ AttentionTile AttentionPlan::Tile(int64_t kv_head, int64_t tile) const {
       .head_dim = s.head_dim,
       .scale = s.scale,
       .slopes = s.alibi_slopes.empty() ? nullptr : s.alibi_slopes.data() + kv_head * group_,
+      .sinks = s.sinks.empty() ? nullptr : s.sinks.data() + kv_head * group_,
       .query_positions = in_.query_positions.data(),
       .key_positions = in_.key_positions.data(),
       .visible_begin = begin_.data(),

@@ -23,7 +23,8 @@ struct Unit {
   DecodeHeads heads;
   int64_t begin = 0;  // keys [begin, end) of the unit's list
   int64_t end = 0;
-  int64_t first_state = 0;  // index of the first state, in [piece][head] order
+  const float* sinks = nullptr;  // [count()], or null
+  int64_t first_state = 0;       // index of the first state, in [piece][head] order
   float* out = nullptr;
 
   int64_t count() const { return int64_t{heads.kv_heads} * heads.group; }
@@ -145,6 +146,7 @@ class DecodeRun {
                   .position = in.query_positions[static_cast<size_t>(query)],
                   .key_positions = in.key_positions.data(),
                   .rows = nullptr};
+    unit.sinks = s.sinks.empty() ? nullptr : s.sinks.data() + head;
     unit.begin = keys.first;
     unit.end = keys.second;
     unit.first_state = states_;
@@ -195,7 +197,7 @@ void AttentionOps::Compute(const DecodeRun& run, DType cache, int64_t dim) {
   const MutableTensorView scratch = scratch_.mutable_view();
   const auto finish = [&](const Unit& unit, int64_t head) {
     kernels.finish(states + (unit.first_state + head) * floats, unit.pieces(), unit.count() * floats, dim,
-                   unit.out + head * dim);
+                   unit.sinks == nullptr ? nullptr : unit.sinks + head, unit.out + head * dim);
   };
   pool_.For(static_cast<int64_t>(run.pieces().size()), 1, [&](int64_t task, int64_t, int thread) {
     const auto& [index, piece] = run.pieces()[static_cast<size_t>(task)];

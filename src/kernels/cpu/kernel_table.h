@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/activation.h"
+
 namespace coppice::cpu {
 
 inline constexpr int kQ8Cache = 7;  // DType::kQ8_0, as a cache_type
@@ -29,6 +31,7 @@ struct AttentionTile {
   int head_dim;
   float scale;
   const float* slopes;             // [group] ALiBi, or null
+  const float* sinks;              // [group], or null
   const int32_t* query_positions;  // [queries]
   const int32_t* key_positions;    // [keys]
   const int32_t* visible_begin;    // [queries] query i sees keys [visible_begin[i], visible_end[i])
@@ -150,8 +153,9 @@ struct DecodeKernels {
   // Writes the states of all heads over keys [begin, end), one piece.
   void (*attend)(const DecodeHeads& heads, int64_t begin, int64_t end, float* states, float* scratch);
   // out [head_dim] = the normalised output of one head over all pieces, merged in order. Their states are
-  // `stride` floats apart; the call overwrites them.
-  void (*finish)(float* states, int64_t pieces, int64_t stride, int64_t head_dim, float* out);
+  // `stride` floats apart; the call overwrites them. `sink`: the head's, or null.
+  void (*finish)(float* states, int64_t pieces, int64_t stride, int64_t head_dim, const float* sink,
+                 float* out);
 };
 
 // y[o] = row o of w . x + bias[o] for one row x [count], arranged.
@@ -191,7 +195,7 @@ struct KernelTable {
   // One row of `heads` heads; cos and sin have `pairs` values.
   void (*rope)(float* x, int64_t heads, int64_t head_dim, const float* cos, const float* sin, int64_t pairs,
                bool interleaved);
-  void (*gate_mul[2])(float* gate, const float* up, int64_t count);  // by Activation
+  void (*gate_mul[kActivations])(float* gate, const float* up, int64_t count);
   void (*gelu)(float* x, int64_t count);
   void (*add)(const float* x, int64_t count, float* y);
   // x = softmax(x) in place; all 0 if every x is -infinity. The order of summation depends only on `count`.

@@ -43,6 +43,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/activation.h"
+
 namespace coppice::cpu {
 
 inline constexpr int64_t kVectorGroup = 32;
@@ -79,10 +81,10 @@ struct PanelTask {
   int64_t y_stride;         // floats
   int64_t depth;            // PanelDepth(inputs)
   int64_t rows;
-  int64_t columns;  // of y: at most strips * kStripColumns; half of that if gated
-  bool gated;       // the first half of the panel is a gate for the second: y = silu(first) * second
-  bool gelu;        // the gate's activation is gelu instead
-  bool add;         // y += instead of y =
+  int64_t columns;        // of y: at most strips * kStripColumns; half of that if gated
+  bool gated;             // the first half of the panel is a gate for the second
+  Activation activation;  // of a gated panel
+  bool add;               // y += instead of y =
 };
 
 // Does what PanelKernels::pack does, for `count` rows of `values` stored values, whole blocks of one format.

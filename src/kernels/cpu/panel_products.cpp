@@ -248,7 +248,7 @@ void PanelProducts::MultiplyPanel(const Call& call, const Panel& panel, int64_t 
       .rows = std::min(rows, call.y.rows - row),
       .columns = std::min(columns, w.outputs - column),
       .gated = w.gated,
-      .gelu = w.activation == Activation::kGelu,
+      .activation = w.activation,
       .add = call.end == ProductEnd::kAdd,
   });
 }

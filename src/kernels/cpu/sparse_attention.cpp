@@ -181,7 +181,9 @@ class SparseRun {
     }
     float* first = out.Row<float>(item.first).data() + int64_t{item.head} * in_.shape.head_dim;
     for (int64_t t = 0; t < tiles; ++t) {
-      kernels_.finish(TileOf(item, t), states + t * state_floats_, first, out.stride / 4);
+      const AttentionTile tile = TileOf(item, t);
+      AddSinks(tile, states + t * state_floats_);
+      kernels_.finish(tile, states + t * state_floats_, first, out.stride / 4);
     }
   }
 
@@ -227,6 +229,7 @@ class SparseRun {
     t.head_dim = s.head_dim;
     t.scale = s.scale;
     t.slopes = s.alibi_slopes.empty() ? nullptr : s.alibi_slopes.data() + item.head;
+    t.sinks = s.sinks.empty() ? nullptr : s.sinks.data() + item.head;
     t.query_positions = in_.query_positions.data() + item.first;
     t.first_row = tile * kAttentionRows;
     t.rows = static_cast<int>(std::min<int64_t>(kAttentionRows, item.count * item.group - t.first_row));

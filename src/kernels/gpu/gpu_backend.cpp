@@ -61,9 +61,10 @@ class GpuBackend final : public Backend {
   void CheckNeeds(const OperationNeeds& needs) const override {
     gpu::CheckHeads(needs.head_dim);
     if (needs.activation != Activation::kSilu)
-      throw Error("[gpu] the kernels have no FFN whose gate is a gelu");
+      throw Error("[gpu] the kernels have no FFN whose gate is not a silu");
     if (needs.query_temperature) throw Error("[gpu] the kernels do not scale queries by their positions");
     if (needs.mixture) throw Error("[gpu] the kernels have no mixtures of experts");
+    if (needs.sinks) throw Error("[gpu] the kernels have no attention sinks");
     if (needs.embedding_scale != 1) throw Error("[gpu] the kernels do not scale embeddings");
   }
   void CheckFits(const RunBytes& bytes) override {

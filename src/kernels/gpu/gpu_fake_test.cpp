@@ -104,7 +104,7 @@ TEST_F(GpuFake, RefusesHeadsThatAreTooWide) {
   EXPECT_EQ(ErrorOf([&] { be->CheckNeeds({.head_dim = 129}); }),
             "[gpu] heads of 129 channels: the kernels take up to 128");
   EXPECT_EQ(ErrorOf([&] { be->CheckNeeds({.head_dim = 64, .activation = Activation::kGelu}); }),
-            "[gpu] the kernels have no FFN whose gate is a gelu");
+            "[gpu] the kernels have no FFN whose gate is not a silu");
   EXPECT_EQ(ErrorOf([&] { be->CheckNeeds({.head_dim = 64, .embedding_scale = 2}); }),
             "[gpu] the kernels do not scale embeddings");
 }

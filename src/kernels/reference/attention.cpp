@@ -1,6 +1,6 @@
 // For query i at position p and head h, over the keys j with p - window < position_j <= p:
 //   s_j = scale q_h . k_j + slope_h (position_j - p)
-//   a_j = exp(s_j - max s) / sum_j exp(s_j - max s)
+//   a_j = exp(s_j - max s) / (sum_j exp(s_j - max s) + exp(sink_h - max s))
 //   out_h = sum_j a_j v_j          mass_j += weight_i a_j
 // Key positions ascend, so the visible keys are one range. O(m n heads head_dim) time, O(n head_dim) memory:
 // one kv head's keys and values in fp32, so a 16-bit cache is converted once per head, not once per query.
@@ -65,6 +65,7 @@ void Weights(const AttentionInput& in, int64_t query, int head, const KeyRange& 
   float sum = 0;
   for (float& w : a) sum += w = std::exp(w - max);
   if (sum == 0) return;
+  if (!shape.sinks.empty()) sum += std::exp(shape.sinks[static_cast<size_t>(head)] - max);
   for (float& w : a) w /= sum;
 }
 

@@ -87,15 +87,24 @@ float Silu(float x) { return x / (1.0f + std::exp(-x)); }
 // 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), with BLOOM's rounding of the constant.
 float GeluOf(float x) { return 0.5f * x * (1.0f + std::tanh(0.79788456f * x * (1.0f + 0.044715f * x * x))); }
 
+float SwiGluOai(float gate, float up) {
+  const float h = std::min(gate, 7.0f);
+  return h / (1.0f + std::exp(-1.702f * h)) * (std::clamp(up, -7.0f, 7.0f) + 1.0f);
+}
+
+float Activated(Activation activation, float gate, float up) {
+  if (activation == Activation::kSwiGluOai) return SwiGluOai(gate, up);
+  return (activation == Activation::kSilu ? Silu(gate) : GeluOf(gate)) * up;
+}
+
 }  // namespace
 
 void GateMul(MutableTensorView gate, const TensorView& up, Activation activation) {
   CheckSameShape(gate, up);
-  const auto f = activation == Activation::kSilu ? Silu : GeluOf;
   for (int64_t i = 0; i < gate.rows; ++i) {
     const std::span<float> g = gate.Row<float>(i);
     const std::span<const float> u = up.Row<float>(i);
-    for (size_t c = 0; c < g.size(); ++c) g[c] = f(g[c]) * u[c];
+    for (size_t c = 0; c < g.size(); ++c) g[c] = Activated(activation, g[c], u[c]);
   }
 }
 

@@ -150,7 +150,7 @@ inline V FinishColumns(const PanelTask& t, const float* row, int64_t c) {
   if (!t.gated) return v;
   V up = V::Load(row + kHalf + c);
   if (t.bias != nullptr) up = up + LoadColumns(t.up_bias + c, t.columns - c);
-  return (t.gelu ? GeluOf(v) : SiluOf(v)) * up;
+  return Activated(t.activation, v, up);
 }
 
 // Writes the existing rows and columns of a finished block.

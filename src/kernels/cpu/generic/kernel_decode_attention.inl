@@ -141,9 +141,9 @@ inline void AddDecodeHeads(const float* const* values, const float* weights, int
 // The buffers of a call, all in its scratch.
 struct DecodeBuffers {
   float* queries;  // [heads][dim], scaled by scale * log2(e), zero-padded
-  float* scores;  // [heads][kDecodeKeys]; later the weights
+  float* scores;   // [heads][kDecodeKeys]; later the weights
   float* rows;     // [kDecodeTile][dim]
-  int64_t dim;  // head_dim, padded to whole vectors
+  int64_t dim;     // head_dim, padded to whole vectors
 };
 
 inline DecodeBuffers PackDecode(const DecodeHeads& heads, float* scratch) {
@@ -269,14 +269,23 @@ void AttendDecode(const DecodeHeads& heads, int64_t begin, int64_t end, float* s
   }
 }
 
+// 2^x for one value.
+inline float Exp2OfOne(float x) {
+  float lanes[V::kLanes];
+  Exp2(V::Set(x)).Store(lanes);
+  return lanes[0];
+}
+
 // Merges a head's states of all pieces into the first of them and writes the normalised output.
-void FinishDecode(float* states, int64_t pieces, int64_t stride, int64_t head_dim, float* out) {
+void FinishDecode(float* states, int64_t pieces, int64_t stride, int64_t head_dim, const float* sink,
+                  float* out) {
   const DecodeState first = DecodeStateAt(states, 0, head_dim);
   float top = -3.0e38f;  // see Finite
   for (int64_t p = 0; p < pieces; ++p) {
     const float maximum = *DecodeStateAt(states + p * stride, 0, head_dim).maximum;
     top = maximum > top ? maximum : top;
   }
+  if (sink != nullptr) top = *sink * kLog2e > top ? *sink * kLog2e : top;
   float sum = 0.0f;
   for (int64_t p = 0; p < pieces; ++p) {
     const DecodeState state = DecodeStateAt(states + p * stride, 0, head_dim);
@@ -289,6 +298,7 @@ void FinishDecode(float* states, int64_t pieces, int64_t stride, int64_t head_di
       (p == 0 ? piece : V::Load(first.output + c) + piece).Store(first.output + c);
     }
   }
+  if (sink != nullptr) sum += Exp2OfOne(*sink * kLog2e - top);
   const float inverse = sum == 0.0f ? 0.0f : 1.0f / sum;
   for (int64_t c = 0; c < head_dim; ++c) out[c] = pieces == 0 ? 0.0f : first.output[c] * inverse;
 }

@@ -39,6 +39,18 @@ inline V GeluOf(V x) {
   return x / (V::Set(1.0f) + Exp(V::Set(-2.0f) * t));
 }
 
+// gpt-oss's (kernels/activation.h)
+inline V SwiGluOai(V gate, V up) {
+  const V h = V::Min(gate, V::Set(7.0f));
+  const V v = V::Max(V::Set(-7.0f), V::Min(V::Set(7.0f), up));
+  return h / (V::Set(1.0f) + Exp(V::Set(-1.702f) * h)) * (v + V::Set(1.0f));
+}
+
+inline V Activated(Activation activation, V gate, V up) {
+  if (activation == Activation::kSwiGluOai) return SwiGluOai(gate, up);
+  return (activation == Activation::kGelu ? GeluOf(gate) : SiluOf(gate)) * up;
+}
+
 // The last `count` < kLanes values of a row, zero-padded.
 inline V LoadPart(const float* p, int64_t count) {
   float lanes[V::kLanes] = {};

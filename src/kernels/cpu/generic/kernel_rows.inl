@@ -21,6 +21,10 @@ void GeluMul(float* gate, const float* up, int64_t count) {
   MapRow(up, count, gate, [](V g, V u) { return GeluOf(g) * u; });
 }
 
+void SwiGluOaiMul(float* gate, const float* up, int64_t count) {
+  MapRow(up, count, gate, [](V g, V u) { return SwiGluOai(g, u); });
+}
+
 void Gelu(float* x, int64_t count) {
   MapRow(x, count, x, [](V v, V) { return GeluOf(v); });
 }

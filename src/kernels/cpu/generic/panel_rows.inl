@@ -180,7 +180,7 @@ inline __m512 FinishColumns(const PanelTask& t, const float* row, int64_t c, int
   if (!t.gated) return v.v;
   V up = V::Load(row + half + c);
   if (t.bias != nullptr) up = up + V{_mm512_maskz_loadu_ps(there, t.up_bias + c)};
-  return ((t.gelu ? GeluOf(v) : SiluOf(v)) * up).v;
+  return Activated(t.activation, v, up).v;
 }
 
 // Writes the existing rows and columns of a finished block. `stride` is that of `y`, and the panel's total
