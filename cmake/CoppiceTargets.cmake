@@ -83,16 +83,17 @@ function(coppice_test name)
 endfunction()
 
 # coppice_test_on_every_isa(NAME [SKIP PATTERN] [SLOW PATTERN]): a test program runs the kernels of the best ISA that
-# the machine has; this runs it under each of the others as well. Cases skip, with a message, where the CPU lacks the
-# ISA; those of the reference backend have none. SKIP: cases that do not depend on the kernels. SLOW: the cases that
-# run without vectors and under AMX by default, because plain loops and emulated tile instructions take minutes. Where
-# either is given, the full sweep has the label `long`.
+# the machine has; this runs it under each of the others as well (tests/isa_sweep.cpp skips the best one). Cases skip,
+# with a message, where the CPU lacks the ISA; those of the reference backend have none. SKIP: cases that do not depend
+# on the kernels. SLOW: the cases that run without vectors and under AMX by default, because plain loops and emulated
+# tile instructions take minutes. Where either is given, the full sweep has the label `long`.
 function(coppice_test_on_every_isa name)
   cmake_parse_arguments(ARG "" "SKIP;SLOW" "" ${ARGN})
   if(NOT TARGET ${name})
     return()  # built without tests
   endif()
   target_link_libraries(${name} PRIVATE coppice_amx_emulator)
+  target_sources(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/isa_sweep.cpp)
   foreach(isa scalar avx2 avx512 amx)
     set(cases "*")
     if(isa MATCHES "^(scalar|amx)$" AND ARG_SLOW)
@@ -103,7 +104,7 @@ function(coppice_test_on_every_isa name)
       string(APPEND skipped ":${ARG_SKIP}")
     endif()
     add_test(NAME ${name}_${isa} COMMAND ${name} "--gtest_filter=${cases}-${skipped}")
-    set_tests_properties(${name}_${isa} PROPERTIES ENVIRONMENT COPPICE_ISA=${isa})
+    set_tests_properties(${name}_${isa} PROPERTIES ENVIRONMENT "COPPICE_ISA=${isa};COPPICE_ISA_SWEEP=1")
     if(ARG_SKIP OR ARG_SLOW)
       add_test(NAME ${name}_${isa}_whole COMMAND ${name} "--gtest_filter=-*reference*")
       set_tests_properties(${name}_${isa}_whole PROPERTIES ENVIRONMENT COPPICE_ISA=${isa} LABELS long TIMEOUT 3600)

@@ -113,11 +113,16 @@ bool CpuHas(Isa isa) {
   return false;
 }
 
-Isa ChooseIsa() {
+Isa BestIsa() {
   Isa best = Isa::kScalar;
-  for (Isa isa : {Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
+  for (const Isa isa : {Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
     if (CpuHas(isa)) best = isa;
   }
+  return best;
+}
+
+Isa ChooseIsa() {
+  const Isa best = BestIsa();
   const char* forced = std::getenv("COPPICE_ISA");
   if (forced == nullptr || *forced == '\0') return best;
   for (size_t i = 0; i < kIsaNames.size(); ++i) {

@@ -23,7 +23,9 @@ struct CpuFeatures {
 // Read once from cpuid and the operating system.
 const CpuFeatures& Cpu();
 
-// The best ISA of this CPU, or the lower one that COPPICE_ISA=scalar|avx2|avx512|amx names. Throws Error if
+Isa BestIsa();  // of this CPU
+
+// The best ISA, or the lower one that COPPICE_ISA=scalar|avx2|avx512|amx names. Throws Error if
 // the variable names no ISA, or one that the CPU lacks.
 Isa ChooseIsa();
 

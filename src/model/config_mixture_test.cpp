@@ -122,6 +122,28 @@ TEST(ConfigOfMixtures, BadGguf) {
               HasSubstr("expert_shared_feed_forward_length = -3 is not from 1"));
 }
 
+TEST(ConfigOfMixtures, GptOss) {
+  const ModelConfig c =
+      GgufMixture("gpt-oss", {{"attention.sliding_window", int64_t{128}},
+                              {"rope.scaling.type", std::string("yarn")},
+                              {"rope.scaling.factor", 32.0},
+                              {"rope.scaling.original_context_length", int64_t{4096}}});
+  const ModelConfig hf = ConfigFromHf({{"model_type", "gpt_oss"}}, "folder");
+  for (const ModelConfig* one : {&c, &hf}) {
+    EXPECT_TRUE(one->sinks && one->qkv_bias);
+    EXPECT_EQ(one->ffn, FfnKind::kSwiGluOai);
+    EXPECT_EQ(one->router.kind, RouterKind::kTopKSoftmax);
+    EXPECT_EQ(one->ropes.front().base, 150000);
+    EXPECT_EQ(one->ropes.front().scaling, RopeConfig::Scaling::kYarn);
+    for (int l = 0; l < 4; ++l) EXPECT_EQ(one->shape.layer(l).window, l % 2 == 0 ? 128 : 0) << l;
+  }
+  EXPECT_TRUE(c.ropes.front().truncate) << "as llama.cpp";
+  EXPECT_FALSE(hf.ropes.front().truncate) << "as the class says";
+  EXPECT_FALSE(ConfigFromHf({{"model_type", "gpt_oss"}, {"attention_bias", false}}, "folder").qkv_bias);
+  EXPECT_THAT(ErrorOf([] { ConfigFromHf({{"model_type", "gpt_oss"}, {"swiglu_limit", 6.5}}, "folder"); }),
+              HasSubstr("folder/config.json: swiglu_limit = 6.5 is not supported (7)"));
+}
+
 ModelConfig HfMixtureOf(const MixtureJson& json) { return ConfigFromHf(json, "folder"); }
 
 MixtureJson QwenJson(const MixtureJson& more = MixtureJson::object()) {

@@ -118,6 +118,16 @@ TEST(Mixture, BadTensorsAreNamed) {
               HasSubstr("'blk.0.exp_probs_b.bias' is not supported"));
 }
 
+TEST(Sinks, EachHeadNeedsOne) {
+  TinyModel model = MakeTiny({.architecture = "gpt-oss"});
+  model.config.shape.layers[1].heads = 4;
+  model.config.shape.layers[1].head_dim = 16;
+  EXPECT_THAT(ErrorOf([&] { model.Make(); }), HasSubstr("'blk.1.attn_sinks.weight' is [8], config says [4]"));
+  TinyModel without = MakeTiny({.architecture = "qwen3moe"});
+  without.config.sinks = true;
+  EXPECT_THAT(ErrorOf([&] { without.Make(); }), HasSubstr("'blk.0.attn_sinks.weight' is missing"));
+}
+
 // A bias of an expert's maps, and of the router, is added; one that chooses alone changes who is chosen.
 TEST(Mixture, BiasesCount) {
   const auto be = MakeBackend("reference", {});

@@ -27,7 +27,7 @@ TEST(Synthetic, AnElementFollowsFromItsNameAndPlace) {
 // A file of a shape says what the shape is: the reader finds the same sizes, windows, ropes and norms.
 TEST(Synthetic, AFileReadsAsItsShape) {
   for (const char* name : {"llama-3.2-1b", "qwen2.5-0.5b", "qwen3-0.6b", "qwen3-4b", "qwen3-30b-a3b",
-                           "smollm3-3b", "bloom-7b"}) {
+                           "gpt-oss-20b", "smollm3-3b", "bloom-7b"}) {
     SyntheticModel model = ParseShape(std::string(name) + ":f32");
     ModelShape& shape = model.config.shape;
     shape.hidden = 64;
@@ -42,6 +42,7 @@ TEST(Synthetic, AFileReadsAsItsShape) {
       if (layer.mixture.experts > 0) layer.mixture = {.experts = 4, .used = 3, .width = 48};
     }
     for (RopeConfig& rope : model.config.ropes) rope.dims = shape.layer(0).head_dim;
+    for (RopeConfig& rope : model.config.ropes) rope.original_context = 0;
     const TempFolder folder;
     const std::string path = folder.path() + "/model.gguf";
     WriteSyntheticGguf(model, path, nullptr);
@@ -52,9 +53,23 @@ TEST(Synthetic, AFileReadsAsItsShape) {
     EXPECT_EQ(read.shape.layers, shape.layers) << name;
     EXPECT_EQ(read.ropes, model.config.ropes) << name;
     EXPECT_EQ(read.head_norms, model.config.head_norms) << name;
+    EXPECT_EQ(read.sinks, model.config.sinks) << name;
+    EXPECT_EQ(read.ffn, model.config.ffn) << name;
+    EXPECT_EQ(read.router.kind, model.config.router.kind) << name;
     EXPECT_EQ(read.tied_head, model.config.tied_head) << name;
     EXPECT_FLOAT_EQ(static_cast<float>(read.norm_eps), static_cast<float>(model.config.norm_eps)) << name;
   }
+}
+
+TEST(Synthetic, OnlyExpertsAreInMxfp4) {
+  const SyntheticModel model = ParseShape("gpt-oss-20b/1:mxfp4");
+  int experts = 0;
+  for (const SyntheticModel::TensorPlan& plan : model.Tensors()) {
+    const bool of_expert = plan.name.ends_with("_exps.weight");
+    experts += of_expert;
+    if (plan.type != DType::kF32) EXPECT_EQ(plan.type, of_expert ? DType::kMXFP4 : DType::kQ8_0) << plan.name;
+  }
+  EXPECT_EQ(experts, 3);
 }
 
 TEST(Synthetic, FewerLayers) {
