@@ -6,7 +6,7 @@ that llama.cpp's converter makes of it, with its logits in fp64 by transformers.
     /tmp/tf/bin/python tools/make_row_goldens.py LLAMA_CPP [NAME...]
 
 LLAMA_CPP is a checkout of llama.cpp (0c1e57098 made these), of which only conversion/ and gguf-py/ are read. Weights are
-multiples of 1/512, which half precision holds, so both files hold what the logits were computed with. The sizes reach
+multiples of 1/512 or 1/128, which half precision holds, so both files hold what the logits were computed with. The sizes reach
 what a small test easily misses: heads whose width is not hidden / heads, windows shorter than the sequences, positions
 beyond the context of a scaled RoPE, layers without RoPE, norms and biases away from 1 and 0.
 """
@@ -122,9 +122,10 @@ def set_weights(model: torch.nn.Module) -> None:
         for name, weight in model.named_parameters():
             is_norm = weight.dim() == 1 and name.endswith("norm.weight")
             # gpt-oss's gates and ups reach their limit, and its sinks weigh as much as keys.
-            wide = 2.0 if "experts.gate_up_proj" in name and gpt_oss else 1.0 if name.endswith("sinks") else 0.2
-            weight.normal_(1 if is_norm else 0, 0.3 if is_norm else wide)
-            weight.copy_((weight * 512).round() / 512)
+            is_wide = gpt_oss and ("experts.gate_up_proj" in name or name.endswith("sinks"))
+            weight.normal_(1 if is_norm else 0, 0.3 if is_norm else 1.0 if is_wide else 0.2)
+            steps = 128 if is_wide else 512
+            weight.copy_((weight * steps).round() / steps)
 
 
 E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
@@ -138,7 +139,7 @@ def set_mxfp4(model: torch.nn.Module) -> dict:
             continue
         experts, inputs, outputs = weight.shape
         codes = torch.randint(0, 16, (experts, outputs, inputs // 32, 32))
-        scales = torch.randint(123, 127, (experts, outputs, inputs // 32))
+        scales = torch.randint(121, 125, (experts, outputs, inputs // 32))
         values = E2M1[codes] * torch.exp2(scales - 127.0).unsqueeze(-1)
         with torch.no_grad():
             weight.copy_(values.reshape(experts, outputs, inputs).transpose(1, 2))

@@ -96,7 +96,6 @@ TEST(ConfigFromHf, UnsupportedArchitecturesGetTheirNameAndTheReason) {
                                                         {"llama4", "chunks"},
                                                         {"gemma3n", "AltUp"},
                                                         {"glm4_moe", "mixture of experts"},
-                                                        {"gpt_oss", "sinks"},
                                                         {"deepseek_v32", "indexer"},
                                                         {"qwen3_5", "recurrent state"},
                                                         {"gpt_neox", "(llama, mistral, "}}) {

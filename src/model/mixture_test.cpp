@@ -121,6 +121,7 @@ TEST(Mixture, BadTensorsAreNamed) {
 TEST(Sinks, EachHeadNeedsOne) {
   TinyModel model = MakeTiny({.architecture = "gpt-oss"});
   model.config.shape.layers[1].heads = 4;
+  model.config.shape.layers[1].kv_heads = 1;
   model.config.shape.layers[1].head_dim = 16;
   EXPECT_THAT(ErrorOf([&] { model.Make(); }), HasSubstr("'blk.1.attn_sinks.weight' is [8], config says [4]"));
   TinyModel without = MakeTiny({.architecture = "qwen3moe"});

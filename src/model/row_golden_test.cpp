@@ -73,32 +73,40 @@ class RowGolden : public testing::TestWithParam<RowCase> {
 
   Transformer Load() {
     RowFile file = OpenRow(GetParam().name, GetParam().gguf);
-    most_ = GetParam().arithmetic.exact ? 1e-4 : file.config.shape.HasMixtures() ? 0.32 : 0.16;
+    most_ = GetParam().arithmetic.exact ? 1e-4 : 0.16;
+    few_may_differ_ = !GetParam().arithmetic.exact && file.config.shape.HasMixtures();
     std::shared_ptr<const Weights> weights = Weights::Load(std::move(file.store), file.config);
     return {std::move(file.config), Weights::Place(std::move(weights), *backend_)};
   }
 
   // Inexact arithmetic rounds as with quantised weights: golden_test.cpp's bounds of those. A row of a mixture
-  // may then take another expert, where two are nearly as good.
+  // may then take another expert, where two are nearly as good: few rows do.
   void ExpectRow(std::span<const float> got, const nlohmann::json& want) {
     ASSERT_EQ(got.size(), want.size());
     for (size_t i = 0; i < got.size(); ++i) {
       const double error = got[i] - want[i].get<double>();
+      ++compared_;
+      if (few_may_differ_ && std::abs(error) >= most_) {
+        ++beyond_;
+        continue;
+      }
       ASSERT_LT(std::abs(error), most_) << "token " << i;
       squares_ += error * error;
-      ++compared_;
     }
   }
   void ExpectSmallErrors() const {
     ASSERT_GT(compared_, 0);
+    EXPECT_LE(static_cast<double>(beyond_), 0.1 * static_cast<double>(compared_));
     EXPECT_LT(std::sqrt(squares_ / static_cast<double>(compared_)),
               GetParam().arithmetic.exact ? 3e-5 : 0.05);
   }
 
   std::unique_ptr<Backend> backend_;
-  double most_ = 0;     // the bound of each logit's error
-  double squares_ = 0;  // of the errors of all logits
+  double most_ = 0;  // the bound of each logit's error
+  bool few_may_differ_ = false;
+  double squares_ = 0;  // of the errors within the bound
   int64_t compared_ = 0;
+  int64_t beyond_ = 0;
 };
 
 TEST_P(RowGolden, Prefill) {

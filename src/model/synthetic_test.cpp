@@ -42,14 +42,14 @@ TEST(Synthetic, AFileReadsAsItsShape) {
       if (layer.mixture.experts > 0) layer.mixture = {.experts = 4, .used = 3, .width = 48};
     }
     for (RopeConfig& rope : model.config.ropes) rope.dims = shape.layer(0).head_dim;
-    for (RopeConfig& rope : model.config.ropes) rope.original_context = 0;
     const TempFolder folder;
     const std::string path = folder.path() + "/model.gguf";
     WriteSyntheticGguf(model, path, nullptr);
     const std::shared_ptr<const GgufFile> file = GgufFile::Open(path);
     ModelConfig read = ConfigFromGguf(file->metadata());
     Weights::Load(file, read);
-    for (RopeConfig& rope : read.ropes) rope.original_context = 0;  // of scaled ropes
+    for (RopeConfig& rope : read.ropes)  // of scaled ropes
+      if (rope.scaling == RopeConfig::Scaling::kNone) rope.original_context = 0;
     EXPECT_EQ(read.shape.layers, shape.layers) << name;
     EXPECT_EQ(read.ropes, model.config.ropes) << name;
     EXPECT_EQ(read.head_norms, model.config.head_norms) << name;

@@ -161,6 +161,12 @@ std::string SpecLines(const std::vector<Row>& rows) {
   return lines;
 }
 
+// That of most of a layer's weights.
+DType TypeOf(const LayerWeights& layer) {
+  const std::vector<Linear>& experts = layer.mixture.down;
+  return (experts.empty() ? layer.down : experts.front()).weight.dtype;
+}
+
 std::string CsvCell(const ordered_json& value) {
   const std::string text = value.is_string() ? value.get<std::string>() : Dump(value);
   if (text.find_first_of(",\"\n") == std::string::npos) return text;
@@ -178,7 +184,7 @@ BenchRow MakeRow(const Engine& engine, int64_t tokens, const BenchSample& sample
   const double dense_ms = SpreadOf(dense.ttft_ms).median;
   BenchRow row;
   row.model = engine.store().path();
-  row.type = Info(engine.model().weights().layers.front().down.weight.dtype).name;
+  row.type = Info(TypeOf(engine.model().weights().layers.front())).name;
   row.backend = engine.backend().name();
   row.isa = engine.backend().isa();
   row.threads = engine.backend().threads();

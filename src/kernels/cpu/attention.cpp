@@ -78,13 +78,15 @@ void WeighRows(const AttentionTile& tile, std::span<const float> query_weights, 
 
 }  // namespace
 
-void AddSinks(const AttentionTile& tile, float* state) {
+void AddSinks(const AttentionTile& tile, const AttentionKernels& kernels, float* state) {
   constexpr float kLog2e = 1.44269504f;
   if (tile.sinks == nullptr) return;
+  const float unit = tile.int8_values ? kernels.code_unit : 1;
   for (int r = 0; r < tile.rows; ++r) {
     const float maximum = state[r];
     if (maximum == -std::numeric_limits<float>::infinity()) continue;  // a row without keys stays 0
-    state[kAttentionRows + r] += std::exp2(tile.sinks[(tile.first_row + r) % tile.group] * kLog2e - maximum);
+    state[kAttentionRows + r] +=
+        unit * std::exp2(tile.sinks[(tile.first_row + r) % tile.group] * kLog2e - maximum);
   }
 }
 
@@ -144,7 +146,7 @@ void AttentionOps::Attention(const AttentionInput& in, MutableTensorView out) {
   Grow(scratch_, pool_.size(), AttentionScratchFloats(dim) + 2 * state_floats);
   const MutableTensorView scratch = scratch_.mutable_view();
   const auto finish = [&](int64_t pair, const AttentionTile& tile, float* state) {
-    AddSinks(tile, state);
+    AddSinks(tile, plan.kernels(), state);
     float* first = reinterpret_cast<float*>(out.data) + pair / plan.tiles() * plan.group() * dim;
     plan.kernels().finish(tile, state, first, out.stride / 4);
   };
@@ -204,7 +206,7 @@ void AttentionOps::AttentionMass(const AttentionInput& in, std::span<const float
     const AttentionTile tile = run.TileOf(pair);
     float* state = states.Row<float>(pair).data();
     run.Sequential(tile, state, own + kernel_scratch, own);
-    AddSinks(tile, state);
+    AddSinks(tile, plan.kernels(), state);
     if (!query_weights.empty()) WeighRows(tile, query_weights, state + kAttentionRows);
   });
 

@@ -16,7 +16,7 @@ namespace coppice::cpu {
 std::pair<int64_t, int64_t> VisibleRows(const AttentionInput& in, int32_t position);
 
 // Adds the tile's sinks to the sums of a state that all keys have entered.
-void AddSinks(const AttentionTile& tile, float* state);
+void AddSinks(const AttentionTile& tile, const AttentionKernels& kernels, float* state);
 
 // Whether keys and values of this type use the kernels with bf16 factors.
 bool HasBf16Kernels(DType cache);

@@ -110,6 +110,8 @@ struct AttentionKernels {
   int code_bytes;    // of the codes for AttentionTile::int8_values, in packed tiles only; 0: not supported
   int key_bits;      // the fewest of AttentionTile::key_bits, in packed tiles only; 0: not supported
   bool packs_pairs;  // `pack` has a form without codes
+  // The sums of a state are those of the weights times this, where AttentionTile::int8_values is set.
+  float code_unit = 1;
 };
 
 inline constexpr int kMassLanes = 16;

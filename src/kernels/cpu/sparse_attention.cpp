@@ -182,7 +182,7 @@ class SparseRun {
     float* first = out.Row<float>(item.first).data() + int64_t{item.head} * in_.shape.head_dim;
     for (int64_t t = 0; t < tiles; ++t) {
       const AttentionTile tile = TileOf(item, t);
-      AddSinks(tile, states + t * state_floats_);
+      AddSinks(tile, kernels_, states + t * state_floats_);
       kernels_.finish(tile, states + t * state_floats_, first, out.stride / 4);
     }
   }

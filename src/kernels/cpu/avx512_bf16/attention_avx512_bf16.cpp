@@ -35,7 +35,7 @@ constexpr int kPanelVectors = 3;
 // clang-format on
 
 constexpr AttentionKernels kPairAttention = {
-    AttendAnyPairs, MergeStates, ClearState, FinishRows, AddMassPairs, PackTilePairs, 1, 8, true};
+    AttendAnyPairs, MergeStates, ClearState, FinishRows, AddMassPairs, PackTilePairs, 1, 8, true, kCodeUnit};
 constexpr DecodeKernels kPairDecode = {AttendPairDecode, FinishDecode};
 }  // namespace
 

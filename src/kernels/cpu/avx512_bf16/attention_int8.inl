@@ -12,6 +12,8 @@
 // tail of a tile with one strong key, whatever its mass. t includes sigma, so a key with large weight and
 // small values, which the first key of a prompt often is, does not reduce the precision of the others.
 
+constexpr float kCodeUnit = 255;  // l is this times the sum of the weights
+
 struct QuadTile {
   const uint32_t* values;       // [kKeyTile / 4][dim]: v8 of keys 4 j to 4 j + 3
   const float* log2_scales;     // [kKeyTile]
@@ -45,7 +47,7 @@ void PackQuadValues(const CacheRows& values, int64_t dim, std::byte* packed) {
   for (int64_t j = 0; j < kKeyTile; ++j) {
     const float scale = ScaleOfRow(values.first + j * values.stride, dim);
     log2_scales[j] = __builtin_log2f(scale);
-    inverse_scales[j] = 255.0f / scale;
+    inverse_scales[j] = kCodeUnit / scale;
     inverses[j] = 1.0f / scale;
   }
   const __m512i byte = _mm512_set1_epi32(255);
