@@ -88,8 +88,13 @@ void PlannedLayer::Attention(Stream& x, const Pass& pass) const {
   RecordAttention(x, counts);
 }
 
-void PlannedLayer::Ffn(const TokenSet& /*rows*/, Stream& x, const Pass& /*pass*/) const {
+void PlannedLayer::Ffn(const TokenSet& rows, Stream& x, const Pass& /*pass*/) const {
   ShowHidden(random_, x);
+  if (x.prefill()) {
+    const int64_t count = LastRowOnly(x) ? 1 : rows.size();
+    x.sequence().ledger.layer(x.seen().layer).experts_read =
+        std::llround(ExpectedExperts(shape().mixture, count));
+  }
 }
 
 void PlannedLayer::AddScores(const Needs& needs, Observation& seen) const {

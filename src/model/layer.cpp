@@ -117,6 +117,7 @@ void Layer::Ffn(const TokenSet& rows, Stream& x, const Pass& pass) const {
   if (!x.prefill() || !LastRowOnly(x))
     tiles = in_place ? x.Tiles(tile_rows) : TilesOf(own.size(), 0, tile_rows);
   if (!has_mixture()) PrepareFfn(tiles, ws, pass.control, be);
+  ws.mixture.experts_read = 0;
   const TokenSet fill_from = rows.IsAll() ? TokenSet::None(x.rows()) : pass.policy.FillFrom(x.seen(), rows);
   MeanOutput mean(fill_from, config_.shape.hidden);
   const std::vector<int32_t> of_own = in_place ? std::vector<int32_t>() : own.ToRows();
@@ -138,6 +139,7 @@ void Layer::Ffn(const TokenSet& rows, Stream& x, const Pass& pass) const {
     }
   }
   if (fill_from.size() > 0) mean.Fill(rows, x.hidden(), be);
+  if (x.prefill()) x.sequence().ledger.layer(index_).experts_read = ws.mixture.experts_read;
   if (pass.split != nullptr) pass.split->computed.ffn += own.size();
 }
 

@@ -79,6 +79,7 @@ TensorView Layer::Mixture(const TensorView& x, ProductKind kind, Workspace& ws, 
   for (size_t e = 0; e < static_cast<size_t>(s.experts); ++e) {
     const std::span<const int32_t> rows = by_expert.RowsOf(e);
     if (rows.empty()) continue;
+    ++space.experts_read;
     control.Pause();
     RunExpert({w.gate[e], w.up[e], w.down[e]}, {rows, by_expert.WeightsOf(e)}, kind, ws, be);
   }

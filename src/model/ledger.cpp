@@ -1,6 +1,7 @@
 #include "model/ledger.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace coppice {
 
@@ -59,6 +60,15 @@ PrefillFlops PartsOf(const ModelShape& shape, const std::vector<LayerCounts>& la
 }
 
 }  // namespace
+
+double ExpectedExperts(const MixtureShape& mixture, int64_t rows) {
+  if (mixture.experts == 0) return 0;
+  const double experts = mixture.experts;
+  const auto of_group = [&](int64_t count) {
+    return experts * (1 - std::pow(1 - mixture.used / experts, static_cast<double>(count)));
+  };
+  return static_cast<double>(rows / kMixtureRows) * of_group(kMixtureRows) + of_group(rows % kMixtureRows);
+}
 
 double LayerFlops(const ModelShape& shape, const LayerCounts& counts) {
   return PartsOf(shape, {counts}).total();
@@ -126,6 +136,19 @@ int64_t Ledger::token_layers() const {
 
 int64_t Ledger::token_layers_dense() const {
   return (prompt_tokens_ + decode_tokens_) * shape_.layer_count();
+}
+
+int64_t Ledger::experts_read() const {
+  int64_t sum = 0;
+  for (const LayerCounts& l : layers_) sum += l.experts_read;
+  return sum;
+}
+
+double Ledger::experts_read_dense() const {
+  double sum = 0;
+  for (int l = 0; l < shape_.layer_count(); ++l)
+    sum += ExpectedExperts(shape_.layer(l).mixture, l + 1 < shape_.layer_count() ? prompt_tokens_ : 1);
+  return sum;
 }
 
 PrefillFlops Ledger::prefill_parts() const {

@@ -16,6 +16,8 @@ struct LayerCounts {
   int64_t taken_over = 0;   // rows before these, whose keys are reused from an earlier prompt
   double density = 1;       // share of causal attention's query-key pairs that was computed
   int64_t probed_rows = 0;  // further rows whose keys were computed, but not stored
+  // Of a mixture: the experts whose weights were read, counted for each kMixtureRows rows.
+  int64_t experts_read = 0;
 };
 
 // The rows that one layer computed in a decode step: the current token, and r_l tokens that returned.
@@ -35,6 +37,9 @@ struct StepCounts {
 //   attention  causal, over all rows: 2 H c n^2; after p reused rows: 2 H c ((p + n)^2 - p^2);
 //              one row over n keys: 4 H c n; a sliding window limits the keys of a row
 //   head       2 d V for one row
+// The experts of a mixture that `rows` rows read if all are equally likely: E (1 - (1 - k / E)^n) for each
+// group of kMixtureRows rows. Pruning leaves each expert fewer rows, but hardly leaves an expert none.
+double ExpectedExperts(const MixtureShape& mixture, int64_t rows);
 // LayerFlops is for a layer like the model's first.
 double LayerFlops(const ModelShape& shape, const LayerCounts& counts);
 double HeadFlops(const ModelShape& shape);
@@ -88,6 +93,9 @@ class Ledger {
   int64_t prompt_tokens() const { return prompt_tokens_; }
   int64_t token_layers() const;  // sum of n_l, and of 1 + r_l per generated token
   int64_t token_layers_dense() const;
+  // Of the prefill, over all layers, and what a dense prefill reads of them (ExpectedExperts).
+  int64_t experts_read() const;
+  double experts_read_dense() const;
   PrefillFlops prefill_parts() const;
   double prefill_flops() const { return prefill_parts().total(); }
   double prefill_flops_dense() const { return DensePrefillFlops(shape_, prompt_tokens_); }

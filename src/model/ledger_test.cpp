@@ -204,6 +204,16 @@ TEST(Ledger, PublishedDenseFlops) {
 }
 
 // The published bounds, with the last layer's rule in both arms. The published 2.55 is 2.5446.
+TEST(Ledger, ExpertsThatRowsRead) {
+  const MixtureShape qwen{.experts = 128, .used = 8, .width = 768};
+  EXPECT_EQ(ExpectedExperts({}, 100), 0);
+  EXPECT_EQ(ExpectedExperts(qwen, 0), 0);
+  EXPECT_NEAR(ExpectedExperts(qwen, 1), 8, 1e-9);
+  EXPECT_NEAR(ExpectedExperts(qwen, 2), 8 + 8 * (1 - 8.0 / 128), 1e-9);
+  EXPECT_NEAR(ExpectedExperts(qwen, kMixtureRows), 128, 1e-9);
+  EXPECT_NEAR(ExpectedExperts(qwen, 2 * kMixtureRows + 1), 2 * 128 + 8, 1e-9);
+}
+
 TEST(Ledger, PublishedBoundsOfLlama31) {
   const ModelShape s = ShapeOf("llama-3.1-8b");
   const std::pair<int64_t, std::pair<double, double>> table[] = {

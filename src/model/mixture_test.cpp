@@ -155,6 +155,23 @@ TEST(Mixture, CountsParametersOfAToken) {
   EXPECT_EQ(made.weights().parameters - made.weights().active_parameters, 2 * 4 * 3 * 40 * 64);
 }
 
+// Layers 0 and 2 of three have a mixture of 6 experts, 2 for a row; the last layer runs one row.
+TEST(Mixture, TheLedgerCountsTheExpertsRead) {
+  const auto be = MakeBackend("reference", {});
+  const Transformer model = TinyMixture().Make();
+  const auto read = [&](int64_t tokens) {
+    SequenceState sequence = model.NewSequence(tokens, tokens, *be);
+    Workspace ws = model.NewWorkspace(64);
+    TokenPolicy dense;
+    Tensor logits;
+    model.Prefill(RandomPrompt(tokens, 50), {dense, sequence, ws, *be}, logits);
+    return sequence.ledger;
+  };
+  EXPECT_EQ(read(1).experts_read(), 4);
+  EXPECT_EQ(read(200).experts_read(), 6 + 2);
+  EXPECT_EQ(read(200).experts_read_dense(), ExpectedExperts({.experts = 6, .used = 2}, 200) + 2);
+}
+
 TEST(Mixture, TheWorkspaceKnowsItsSize) {
   ModelShape dense = TinyMixture().config.shape;
   const ModelShape sparse = dense;

@@ -119,16 +119,13 @@ class Projection {
   Tensor stored_;                         // decode: the outputs before they are gated or added
 };
 
-// The most rows of a mixture of experts at a time. Every expert is packed once for so many rows: with 128
-// experts of which a row runs 8, an expert has 256 of them.
-inline constexpr int64_t kMixtureRows = 4096;
-
 // Of the layers with a mixture of experts, in host memory. Sized when such a layer runs.
 struct MixtureSpace {
-  Tensor gathered;  // [rows, d]: rows of the stream, where the mixture runs for some of them only
-  Tensor normed;    // [rows, d]
-  Tensor sum;       // [rows, d]: what the experts add
-  Tensor logits;    // [rows, experts]
+  Tensor gathered;           // [rows, d]: rows of the stream, where the mixture runs for some of them only
+  int64_t experts_read = 0;  // since the caller set it to 0
+  Tensor normed;             // [rows, d]
+  Tensor sum;                // [rows, d]: what the experts add
+  Tensor logits;             // [rows, experts]
 };
 
 struct Workspace {

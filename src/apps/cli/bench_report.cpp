@@ -161,6 +161,25 @@ std::string SpecLines(const std::vector<Row>& rows) {
   return lines;
 }
 
+template <typename Row>
+std::string ExpertLines(const std::vector<Row>& rows) {
+  std::string lines;
+  for (const Row& row : rows) {
+    if (row.experts.dense > 0)
+      lines += fmt::format("\n{}, {} tokens: reads {} experts, a dense prefill {:.0f}\n", Name(row),
+                           row.prompt, row.experts.run, row.experts.dense);
+  }
+  return lines;
+}
+
+void AddExperts(const ExpertReads& experts, ordered_json& json) {
+  if (experts.dense == 0) return;
+  json["experts_read"] = experts.run;
+  json["experts_read_dense"] = experts.dense;
+}
+
+ExpertReads ReadsOf(const Ledger& ledger) { return {ledger.experts_read(), ledger.experts_read_dense()}; }
+
 // That of most of a layer's weights.
 DType TypeOf(const LayerWeights& layer) {
   const std::vector<Linear>& experts = layer.mixture.down;
@@ -227,6 +246,7 @@ BenchRow MakeRow(const Engine& engine, int64_t tokens, const BenchSample& sample
   row.aux_bytes = ledger.aux_bytes;
   row.cold_bytes = ledger.cold_bytes;
   row.peak_bytes = sample.peak_bytes;
+  row.experts = ReadsOf(ledger);
   const Spread decode = SpreadOf(sample.decode_rates);
   if (decode.max > 0) row.decode_tokens_per_second = decode;
   row.cpu_seconds = sample.cpu_seconds;
@@ -253,6 +273,7 @@ PlanRow MakeRow(const std::string& model, int64_t tokens, const std::string& ask
           .kv_bytes_dense = run.ledger.kv_bytes_dense,
           .aux_bytes = run.ledger.aux_bytes,
           .cold_bytes = run.ledger.cold_bytes,
+          .experts = ReadsOf(run.ledger),
           .reason = run.reason,
           .auto_reason = auto_reason};
 }
@@ -302,34 +323,38 @@ ordered_json ToJson(const BenchRow& row) {
     json["decode_tokens_per_second_min"] = row.decode_tokens_per_second->min;
     json["decode_tokens_per_second_max"] = row.decode_tokens_per_second->max;
   }
+  AddExperts(row.experts, json);
   if (!row.processes.empty()) json["processes"] = ProcessesJson(row.processes);
   return json;
 }
 
 ordered_json ToJson(const PlanRow& row) {
-  return {{"model", row.model},
-          {"prompt", row.prompt},
-          {"prune", row.prune},
-          {"active", row.active},
-          {"kept", row.kept},
-          {"flops", row.flops},
-          {"flops_dense", row.flops_dense},
-          {"flop_bound", row.flop_bound},
-          {"product_flops", row.product_flops},
-          {"attention_flops", row.attention_flops},
-          {"kv_bytes", row.kv_bytes},
-          {"kv_bytes_dense", row.kv_bytes_dense},
-          {"aux_bytes", row.aux_bytes},
-          {"cold_bytes", row.cold_bytes},
-          {"reason", row.reason},
-          {"auto", row.auto_reason}};
+  ordered_json json = {{"model", row.model},
+                       {"prompt", row.prompt},
+                       {"prune", row.prune},
+                       {"active", row.active},
+                       {"kept", row.kept},
+                       {"flops", row.flops},
+                       {"flops_dense", row.flops_dense},
+                       {"flop_bound", row.flop_bound},
+                       {"product_flops", row.product_flops},
+                       {"attention_flops", row.attention_flops},
+                       {"kv_bytes", row.kv_bytes},
+                       {"kv_bytes_dense", row.kv_bytes_dense},
+                       {"aux_bytes", row.aux_bytes},
+                       {"cold_bytes", row.cold_bytes},
+                       {"reason", row.reason},
+                       {"auto", row.auto_reason}};
+  AddExperts(row.experts, json);
+  return json;
 }
 
 std::string Tables(const std::vector<BenchRow>& rows) {
   const BenchRow& first = rows.front();
   return fmt::format("{}, {}, backend {} ({}), {} threads, median of {}\n\n{}\n{}{}{}", first.model,
                      first.type, first.backend, first.isa, first.threads, first.rounds, ResultTable(rows),
-                     TimeTable(rows) + ProcessTable(rows), SpecLines(rows), AutoLines(rows));
+                     TimeTable(rows) + ProcessTable(rows), SpecLines(rows),
+                     ExpertLines(rows) + AutoLines(rows));
 }
 
 std::string Tables(const std::vector<PlanRow>& rows) {
@@ -348,7 +373,8 @@ std::string Tables(const std::vector<PlanRow>& rows) {
           ? "\nsdtp: random predictors at the trainer's default stages; file= names trained ones\n"
           : "";
   return fmt::format("{}, nothing was run: closed forms of a prefill, random scores\n\n{}{}{}{}",
-                     rows.front().model, table.Markdown(), SpecLines(rows), AutoLines(rows), predictors);
+                     rows.front().model, table.Markdown(), SpecLines(rows),
+                     ExpertLines(rows) + AutoLines(rows), predictors);
 }
 
 std::string CsvText(const ordered_json& rows) {

@@ -27,6 +27,13 @@ struct BenchSample {
   Answer last;
 };
 
+// Of a model with mixtures: experts whose weights a prefill reads, which pruning hardly lessens
+// (model/ledger.h).
+struct ExpertReads {
+  int64_t run = 0;
+  double dense = 0;  // 0: the model has none
+};
+
 // A method at a length: what was measured, beside what its FLOPs would allow. Times are medians,
 // and their parts those of the rounds in the middle.
 struct BenchRow {
@@ -52,6 +59,7 @@ struct BenchRow {
   std::string auto_reason;
   double cpu_seconds = 0;  // as BenchSample::cpu_seconds
   int64_t weights_bytes = 0, kv_bytes = 0, aux_bytes = 0, cold_bytes = 0, peak_bytes = 0;
+  ExpertReads experts = {};
   std::optional<Spread> decode_tokens_per_second;  // where tokens were generated
   std::vector<ProcessWork> processes;              // of the last round; empty: one process
 
@@ -67,6 +75,7 @@ struct PlanRow {
   std::string kept;
   double flops = 0, flops_dense = 0, flop_bound = 0, product_flops = 0, attention_flops = 0;
   int64_t kv_bytes = 0, kv_bytes_dense = 0, aux_bytes = 0, cold_bytes = 0;
+  ExpertReads experts = {};
   std::string reason, auto_reason;
 };
 
