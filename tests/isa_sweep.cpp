@@ -1,5 +1,5 @@
-// Part of every program that CTest runs once without COPPICE_ISA, which tests the best ISA of the CPU, and once more
-// for each ISA: the run for the best one would repeat the first.
+// Part of every program that CTest runs once without COPPICE_ISA, which tests the best ISA of the CPU, and
+// once more for each ISA: the run for the best one would repeat the first.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

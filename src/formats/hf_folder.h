@@ -18,8 +18,8 @@ class HfFolder final : public TensorStore {
  public:
   // Opens `path`/config.json and `path`/model.safetensors or, if that is missing, the shards that
   // model.safetensors.index.json names. Loads F32, F16, BF16 and MXFP4 (formats/hf_mxfp4.h); tensors of other
-  // types (masks, positions) are validated and skipped. Every view is aligned for its element type. Throws Error, naming the file and
-  // the cause.
+  // types (masks, positions) are validated and skipped. Every view is aligned for its element type. Throws
+  // Error, naming the file and the cause.
   static std::unique_ptr<HfFolder> Open(const std::string& path);
 
   const nlohmann::json& config() const { return config_; }

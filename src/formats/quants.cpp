@@ -188,8 +188,8 @@ void Encode(const float* x, BlockQ4_0& b) {
   for (int i = 0; i < 16; ++i) b.q[i] = static_cast<uint8_t>(code(x[i]) | code(x[i + 16]) << 4);
 }
 
-// The exponent gives the largest value the code 4 or 6; each value gets the nearest code, of equally near ones
-// the first.
+// The exponent gives the largest value the code 4 or 6. Each value gets the nearest code, of equally near
+// ones the first.
 void Encode(const float* x, BlockMXFP4& b) {
   float largest = 0;
   for (int i = 0; i < kSmall; ++i) largest = std::max(largest, std::abs(x[i]));

@@ -79,8 +79,8 @@ class RowGolden : public testing::TestWithParam<RowCase> {
     return {std::move(file.config), Weights::Place(std::move(weights), *backend_)};
   }
 
-  // Inexact arithmetic rounds as with quantised weights: golden_test.cpp's bounds of those. A row of a mixture
-  // may then take another expert, where two are nearly as good: few rows do.
+  // Inexact arithmetic rounds as with quantised weights: golden_test.cpp's bounds of those. A row of a
+  // mixture may then take another expert, where two are nearly as good: few rows do.
   void ExpectRow(std::span<const float> got, const nlohmann::json& want) {
     ASSERT_EQ(got.size(), want.size());
     for (size_t i = 0; i < got.size(); ++i) {
