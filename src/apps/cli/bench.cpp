@@ -177,7 +177,8 @@ void PlanAll(const BenchOptions& o) {
 }
 
 void Bench(BenchOptions o) {
-  if (o.shape.empty() == o.model.model.empty()) throw Error("give either -m MODEL or --shape NAME[:TYPE]");
+  if (o.shape.empty() == o.model.model.empty())
+    throw Error("give either -m MODEL or --shape NAME[/LAYERS][:TYPE]");
   if (o.dry_run && o.second > 0) throw Error("--second: --dry-run plans first questions only");
   if (o.dry_run) return PlanAll(o);
   o.model.engine.time_operations = true;
@@ -210,7 +211,7 @@ void AddBench(CLI::App& app) {
   auto o = std::make_shared<BenchOptions>();
   CLI::App* bench = app.add_subcommand("bench", "time to first token by prompt length and method");
   AddModelOptions(*bench, o->model, false);
-  bench->add_option("--shape", o->shape, "NAME[:TYPE]: random weights in memory instead of a file");
+  bench->add_option("--shape", o->shape, "NAME[/LAYERS][:TYPE]: random weights in memory instead of a file");
   bench->add_option("-p,--n-prompt", o->prompts, "prompt lengths, separated by commas")
       ->take_all()
       ->delimiter(',')

@@ -258,7 +258,7 @@ void AddSynth(CLI::App& app) {
   };
   auto o = std::make_shared<SynthOptions>();
   CLI::App* synth = app.add_subcommand("synth", "write random weights in a real model's shape, as GGUF");
-  synth->add_option("--shape", o->shape, "NAME[:TYPE], e.g. llama-3.2-1b:q8_0")->required();
+  synth->add_option("--shape", o->shape, "NAME[/LAYERS][:TYPE], e.g. llama-3.2-1b:q8_0")->required();
   synth->add_option("-o,--output", o->output, "the file to write")->required();
   synth->callback([o] {
     InstallInterruptHandler();
