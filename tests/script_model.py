@@ -2,6 +2,7 @@
 
 import array
 import pathlib
+import re
 import struct
 
 TEMPLATE = ("{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}"
@@ -12,12 +13,14 @@ U32, F32, STRING, ARRAY = 4, 6, 8, 9         # types of values
 BOS, EOS = 1, 2
 
 
-def pieces_of(scripts):
+def pieces_of(scripts, control=()):
     """Each script's text cut into pieces that occur nowhere else, because a token knows only the one that follows it."""
     cut, used = {}, set()
     for letter, text in scripts.items():
         for length in range(5, max(len(text), 5) + 2):
-            pieces = [text[at:at + length] for at in range(0, len(text), length)]
+            parts = re.split("(" + "|".join(map(re.escape, control)) + ")", text) if control else [text]
+            pieces = [piece for part in parts
+                      for piece in ([part] if part in control else [part[at:at + length] for at in range(0, len(part), length)])]
             if len(set(pieces)) == len(pieces) and not used & set(pieces):
                 break
         else:
@@ -43,16 +46,22 @@ def array_entry(key, kind, values):
     return text_value(key) + struct.pack("<IIQ", ARRAY, 5 if kind == U32 else kind, len(values)) + data
 
 
-def write_script_model(path, scripts, template=TEMPLATE, tool_template=None):
-    """`scripts`: {letter: text}. The letter comes last in a prompt; the model says the text and stops."""
+def write_script_model(path, scripts, template=TEMPLATE, tool_template=None, words=(), control=()):
+    """`scripts`: {letter: text}. The letter comes last in a prompt; the model says the text and stops.
+
+    `words` are more tokens. `control` are texts that are control tokens, each of which occurs in one script, once.
+    """
     tokens = ["<unk>", "<s>", "</s>"] + [f"<0x{byte:02X}>" for byte in range(256)]
     types = [UNKNOWN, CONTROL, CONTROL] + [BYTE] * 256
+    for word in words:
+        tokens.append(word.replace(" ", "\u2581"))
+        types.append(NORMAL)
     following = {}  # of a token: the next one
-    for letter, pieces in pieces_of(scripts).items():
+    for letter, pieces in pieces_of(scripts, control).items():
         last = 3 + ord(letter)
         for piece in pieces:
             tokens.append(piece.replace(" ", "\u2581"))
-            types.append(NORMAL)
+            types.append(CONTROL if piece in control else NORMAL)
             following[last] = last = len(tokens) - 1
         following[last] = EOS
     assert len(following) < HIDDEN, "too many pieces"

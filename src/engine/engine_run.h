@@ -37,10 +37,15 @@ struct Engine::Run {
   int32_t NextToken() {
     const size_t index = history.size() - request.tokens.size();
     const bool may_end = std::ssize(history) - std::ssize(request.tokens) >= request.min_tokens;
-    const int32_t id = index < request.forced.size()
-                           ? request.forced[index]
-                           : sampler.Sample(last_logits(), history, filter ? &*filter : nullptr,
-                                            may_end ? std::span<const int32_t>() : ends);
+    std::optional<int32_t> forced;
+    if (index < request.forced.size()) {
+      forced = request.forced[index];
+    } else if (request.force) {
+      forced = request.force(std::span(history).subspan(request.tokens.size()));
+    }
+    const int32_t id = forced ? *forced
+                              : sampler.Sample(last_logits(), history, filter ? &*filter : nullptr,
+                                               may_end ? std::span<const int32_t>() : ends);
     if (request.confidence) NoteProbability(LogSoftmax(last_logits()).Highest());
     return id;
   }

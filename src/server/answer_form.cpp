@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "engine/chat_tools.h"
+#include "engine/thinking_rules.h"
 #include "grammar/gbnf.h"
 #include "grammar/json_schema.h"
 #include "grammar/json_text.h"
@@ -184,8 +185,8 @@ std::optional<Expr> WithCalls(const Parameters& p, const CallRules& calls, Expr 
   return Choice({Without(calls.Mark()), Sequence({Until(calls.Mark()), calls.CallsBehindMark()})});
 }
 
-CompiledForm CompileFitting(const Parameters& p, std::optional<ToolFormat> tools, Fitting fitting,
-                            WorkBudget budget) {
+CompiledForm CompileFitting(const Parameters& p, std::optional<ToolFormat> tools,
+                            const std::optional<Thinking>& thinking, Fitting fitting, WorkBudget budget) {
   Rules rules;
   CompiledForm form;
   std::optional<Expr> root = FormOf(p, rules, budget);
@@ -195,6 +196,7 @@ CompiledForm CompileFitting(const Parameters& p, std::optional<ToolFormat> tools
     root = WithCalls(p, calls, std::move(*root));
   }
   if (!root) return form;
+  if (thinking) root = WithThinking(*thinking, std::move(*root));
   rules.root = rules.Add(std::move(*root));
   form.automaton = std::make_shared<const Automaton>(Compile(rules, budget));
   return form;
@@ -203,19 +205,19 @@ CompiledForm CompileFitting(const Parameters& p, std::optional<ToolFormat> tools
 // Parameters of functions that are too large, all together, are no reason to refuse the request, unless one
 // is strict.
 CompiledForm CompileForm(const Parameters& p, std::optional<ToolFormat> tools,
-                         const std::function<WorkBudget()>& budget) {
+                         const std::optional<Thinking>& thinking, const std::function<WorkBudget()>& budget) {
   const std::string field = p.form == AnswerForm::kFree ? "tools" : p.form_field;
   for (const Fitting fitting : {Fitting::kFull, Fitting::kSmall}) {
     if (!tools) break;
     try {
-      return CompileFitting(p, tools, fitting, budget());
+      return CompileFitting(p, tools, thinking, fitting, budget());
     } catch (const HttpError&) {
       throw;
     } catch (const Error&) {  // with less it may fit
     }
   }
   try {
-    return CompileFitting(p, tools, Fitting::kObjects, budget());
+    return CompileFitting(p, tools, thinking, Fitting::kObjects, budget());
   } catch (const HttpError&) {
     throw;
   } catch (const Error& error) {
@@ -223,12 +225,16 @@ CompiledForm CompileForm(const Parameters& p, std::optional<ToolFormat> tools,
   }
 }
 
-std::string KeyOf(const Parameters& p, std::optional<ToolFormat> tools) {
+std::string KeyOf(const Parameters& p, std::optional<ToolFormat> tools,
+                  const std::optional<Thinking>& thinking) {
   std::string key = fmt::format("{}\n{}\n{}\n", static_cast<int>(p.form), p.form_text, p.form_value->dump());
   if (tools) {
     key += fmt::format("{} {} {} {}\n{}", static_cast<int>(*tools), static_cast<int>(p.tool_choice),
                        p.tool_name, p.parallel_tool_calls, p.tools->dump());
   }
+  if (thinking)
+    key += fmt::format("\n{} {} {}", static_cast<int>(thinking->start), thinking->form.open,
+                       thinking->form.force);
   return key;
 }
 
@@ -259,9 +265,10 @@ constexpr size_t kLargeKey = size_t{64} << 10;
 }  // namespace
 
 CompiledForm AnswerForms::Compiled(const Parameters& p, std::optional<ToolFormat> tools,
-                                   const std::atomic<bool>* cancelled) {
+                                   const std::atomic<bool>* cancelled,
+                                   const std::optional<Thinking>& thinking) {
   if (p.form == AnswerForm::kFree && !tools) return {};
-  std::string key = KeyOf(p, tools);
+  std::string key = KeyOf(p, tools, thinking);
   {
     const std::lock_guard lock(mutex_);
     const auto found = std::ranges::find_if(
@@ -275,7 +282,7 @@ CompiledForm AnswerForms::Compiled(const Parameters& p, std::optional<ToolFormat
   {
     LargeTurn turn(large_, cancelled);
     if (key.size() > kLargeKey) turn.Take();
-    form = CompileForm(p, tools, [&] { return WorkBudget(cancelled, [&] { turn.Take(); }); });
+    form = CompileForm(p, tools, thinking, [&] { return WorkBudget(cancelled, [&] { turn.Take(); }); });
   }
   const std::lock_guard lock(mutex_);
   entries_.push_back({p.owner, std::move(key), form});

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/thinking.h"
 #include "grammar/token_filter.h"
 #include "server/parameters.h"
 #include "server/tool_calls.h"
@@ -26,11 +27,13 @@ struct CompiledForm {
 class AnswerForms {
  public:
   // The compiled form: of response_format, json_schema, grammar and their kin, and of calls in the form
-  // `tools`, whose arguments must fit the functions' parameters. Throws HttpError, naming the field, and
+  // `tools`, whose arguments must fit the functions' parameters. What the model thinks before, marked as
+  // `thinking` says, may be anything. Throws HttpError, naming the field, and
   // Cancelled soon after the flag, which may be null, is set. Large compilations wait for each other, so that
   // their memory is that of one, and give it back to the system.
   CompiledForm Compiled(const Parameters& p, std::optional<ToolFormat> tools,
-                        const std::atomic<bool>* cancelled = nullptr);
+                        const std::atomic<bool>* cancelled = nullptr,
+                        const std::optional<Thinking>& thinking = {});
 
  private:
   struct Entry {

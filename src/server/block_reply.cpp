@@ -41,6 +41,12 @@ void BlockReply::OnHeld() {
   if (options_.parameters.stream) exchange_->Send(kSseHeld);
 }
 
+void BlockReply::OnThought(const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  Begin();
+  AddText(text, true);
+}
+
 void BlockReply::OnText(int32_t, const std::string& text) {
   const std::lock_guard lock(mutex_);
   ++generated_;
@@ -63,12 +69,16 @@ void BlockReply::AddParts(const std::vector<AnswerPart>& parts) {
   }
 }
 
-void BlockReply::AddText(const std::string& text) {
-  if (text.empty()) return;
+void BlockReply::AddText(const std::string& text, bool is_thought) {
+  if (text.empty() || (is_thought && !options_.parameters.shows_thinking)) return;
+  if (text_is_open_ && blocks_.back().is_thought != is_thought) CloseText();
   const bool stream = options_.parameters.stream;
   if (!text_is_open_) {
     text_is_open_ = true;
-    blocks_.push_back({.id = fmt::format("{}-{}", options_.id, blocks_.size()), .text = "", .call = {}});
+    blocks_.push_back({.id = fmt::format("{}-{}", options_.id, blocks_.size()),
+                       .text = "",
+                       .call = {},
+                       .is_thought = is_thought});
     if (stream) SendBlock(blocks_.size() - 1, blocks_.back());
   }
   blocks_.back().text += text;
@@ -95,6 +105,7 @@ void BlockReply::AddCall(const ToolCall& call) {
 void BlockReply::OnDone(const JobResult& result) {
   const std::lock_guard lock(mutex_);
   Begin();
+  AddText(result.thought_tail, true);
   if (parser_) {
     AddParts(parser_->Push(result.tail));
     AddParts(parser_->Flush());
@@ -105,6 +116,7 @@ void BlockReply::OnDone(const JobResult& result) {
   End end{.finish_reason = result.finish_reason,
           .stop_string = result.stop_string,
           .sampled = result.sampled,
+          .thinking = result.thinking,
           .more = ordered_json::object()};
   if (calls_ > 0 && end.finish_reason == "stop") end.finish_reason = "tool_calls";
   const Answer& answer = result.answer;

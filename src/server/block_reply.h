@@ -35,6 +35,7 @@ struct BlockReplyOptions {
   std::shared_ptr<void> admission = {};                // released when the reply ends
   std::function<void(int64_t tokens)> on_tokens = {};  // generated; may be empty
   ErrorForm errors = {};
+  bool returns_thinking = false;                       // as ChatForm has it
   std::map<std::string, FunctionName> functions = {};  // as ChatForm has them
 };
 
@@ -48,6 +49,7 @@ class BlockReply : public JobEvents {
   void OnHeld() final;
   void OnProgress(int64_t, int64_t, double) final {}
   void OnLogProbs(const TokenLogProbs&) final {}
+  void OnThought(const std::string& text) final;
   void OnText(int32_t id, const std::string& text) final;
   void OnDone(const JobResult& result) final;
   void OnError(const HttpFault& fault) final;
@@ -57,12 +59,14 @@ class BlockReply : public JobEvents {
     std::string id;
     std::string text;
     std::optional<ToolCall> call;  // instead of the text
+    bool is_thought = false;
   };
   // The figures of the answer, which are whole at its end.
   struct End {
     std::string finish_reason;  // "stop", "length" or "tool_calls"
     std::string stop_string;
     int64_t sampled = 0;
+    int64_t thinking = 0;
     nlohmann::ordered_json more;  // members beyond the form's own: prune, timings
   };
 
@@ -89,7 +93,7 @@ class BlockReply : public JobEvents {
  private:
   void Begin();
   void AddParts(const std::vector<AnswerPart>& parts);
-  void AddText(const std::string& text);
+  void AddText(const std::string& text, bool is_thought = false);
   void AddCall(const ToolCall& call);
   void CloseText();
   void EndRequest();

@@ -18,7 +18,7 @@ bool EndsWithAnAnswer(const std::vector<ChatMessage>& messages) {
 }  // namespace
 
 ChatOptions ChatOptionsOf(const Parameters& p, const std::vector<ChatMessage>& messages,
-                          const std::atomic<bool>* cancelled) {
+                          const Tokenizer& tokenizer, const std::atomic<bool>* cancelled) {
   ChatOptions options{
       .add_special = p.add_special.value_or(true),
       .variables = p.template_variables,
@@ -33,7 +33,19 @@ ChatOptions ChatOptionsOf(const Parameters& p, const std::vector<ChatMessage>& m
     options.variables->emplace("add_generation_prompt",
                                p.add_generation_prompt && !options.continue_final_message);
   }
+  ThinkingWish wish = p.thinking;
+  if (ThinkingBudgetOf(p) == 0) wish.on = false;
+  // What chat_template_kwargs names comes first.
+  const nlohmann::ordered_json variables =
+      ThinkingVariables(ChatTemplateOf(tokenizer, !options.tools->empty()), wish);
+  for (const auto& [name, value] : variables.items()) {
+    if (!options.variables->contains(name)) (*options.variables)[name] = value;
+  }
   return options;
+}
+
+std::optional<int64_t> ThinkingBudgetOf(const Parameters& p) {
+  return p.thinking.on == false ? std::optional<int64_t>(0) : p.thinking.budget;
 }
 
 }  // namespace coppice

@@ -71,6 +71,8 @@ std::string SearchResult(const ordered_json& part, const std::string& field, Nam
                  TextOfContent(At(part, "content"), field, ignored)});
 }
 
+constexpr const char* kReasoningMembers[] = {"reasoning_content", "reasoning", "thinking"};
+
 const std::set<std::string, std::less<>> kTexts{"text", "input_text", "output_text", "summary_text"};
 const std::set<std::string, std::less<>> kSilent{"thinking",       "redacted_thinking", "reasoning",
                                                  "reasoning_text", "compaction",        "cache_control",
@@ -85,6 +87,28 @@ void AddIgnored(std::string_view name, Names& ignored) {
   const std::string shown(name.substr(0, 64));
   if (ignored.size() < kMaxIgnored && std::ranges::find(ignored, shown) == ignored.end())
     ignored.push_back(shown);
+}
+
+std::string TakeThoughts(ordered_json& content) {
+  std::string thoughts;
+  if (!content.is_array()) return thoughts;
+  ordered_json rest = ordered_json::array();
+  Names unread;
+  for (ordered_json& part : content) {
+    const std::string type = TextMember(part, "type");
+    const bool is_thought = type == "thinking" || type == "reasoning";
+    const ordered_json& texts = At(part, type == "thinking" ? "thinking" : "text");
+    const std::string thought =
+        is_thought && (texts.is_array() || texts.is_string()) ? TextOfContent(texts, "messages", unread) : "";
+    if (thought.empty()) {
+      rest.push_back(std::move(part));
+      continue;
+    }
+    if (!thoughts.empty()) thoughts += "\n\n";
+    thoughts += thought;
+  }
+  content = std::move(rest);
+  return thoughts;
 }
 
 std::optional<std::string> TextOfPart(const ordered_json& part, const std::string& field, Names& ignored) {
@@ -143,8 +167,13 @@ void SimplifyMessages(ordered_json& messages, Names& ignored) {
   for (ordered_json& message : messages) {
     if (!message.is_object()) continue;  // what reads messages refuses it
     if (const auto content = message.find("content"); content != message.end()) {
+      const std::string thought =
+          TextMember(message, "role") == "assistant" ? TakeThoughts(*content) : std::string();
       if (content->is_array() || content->is_object())
         *content = TextOfContent(*content, "messages", ignored);
+      const bool has_own = std::ranges::any_of(
+          kReasoningMembers, [&](const char* name) { return !At(message, name).is_null(); });
+      if (!thought.empty() && !has_own) message["reasoning_content"] = thought;
     }
     // OpenAI's clients send back what they got: a refusal is the answer's text.
     if (const std::string refusal = TextMember(message, "refusal"); !refusal.empty()) {

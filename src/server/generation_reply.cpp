@@ -27,6 +27,7 @@ class ChoiceEvents final : public JobEvents {
     reply_->OnProgress(index_, processed, total, ms);
   }
   void OnLogProbs(const TokenLogProbs& token) override { reply_->OnLogProbs(index_, token); }
+  void OnThought(const std::string& text) override { reply_->OnThought(index_, text); }
   void OnText(int32_t id, const std::string& text) override { reply_->OnText(index_, id, text); }
   void OnDone(const JobResult& result) override { reply_->OnDone(index_, result); }
   void OnError(const HttpFault& fault) override { reply_->OnError(fault); }
@@ -183,6 +184,21 @@ void GenerationReply::OnText(int index, int32_t id, const std::string& text) {
   }
 }
 
+void GenerationReply::OnThought(int index, const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  AddThought(index, text);
+}
+
+void GenerationReply::AddThought(int index, const std::string& text) {
+  if (text.empty() || !options_.parameters.shows_thinking) return;
+  if (!options_.parameters.stream) {
+    choices_[static_cast<size_t>(index)].thought += text;
+    return;
+  }
+  BeginChoice(index);
+  SendChunk(index, {{"reasoning_content", text}}, "", "");
+}
+
 void GenerationReply::AddText(int index, const std::string& text) {
   Choice& choice = choices_[static_cast<size_t>(index)];
   if (!options_.parameters.stream) {
@@ -231,6 +247,7 @@ void GenerationReply::OnDone(int index, const JobResult& result) {
   Choice& choice = choices_[static_cast<size_t>(index)];
   choice.done = true;
   choice.finish_reason = result.finish_reason;
+  AddThought(index, result.thought_tail);
   std::string tail = result.tail;
   if (choice.parser) {
     AddParts(index, choice.parser->Push(std::exchange(tail, {})));

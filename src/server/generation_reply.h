@@ -32,6 +32,7 @@ struct EncodedPrompt {
   std::vector<PositionSpan> protected_spans;
   bool apart = false;                  // as Protection has it
   std::vector<PositionSpan> question;  // as Request has it
+  std::optional<Thinking> thinking;    // how the answer marks it; of a chat
 };
 
 struct ReplyOptions {
@@ -71,6 +72,7 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
   void OnHeld();
   void OnProgress(int index, int64_t processed, int64_t total, double ms);
   void OnLogProbs(int index, const TokenLogProbs& token);
+  void OnThought(int index, const std::string& text);
   void OnText(int index, int32_t id, const std::string& text);
   void OnDone(int index, const JobResult& result);
   void OnError(const HttpFault& fault);
@@ -85,6 +87,7 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
     size_t told = 0;  // the number of prompt log-probabilities so far
     std::function<void()> on_scored = {};
     std::string text = {};                    // generated, if the reply is no stream
+    std::string thought = {};                 // the same of the thinking
     std::optional<AnswerParser> parser = {};  // if the answer may call functions
     OwnedJson<nlohmann::ordered_json> calls = nlohmann::ordered_json::array();
     size_t call_bytes = 0;  // of the calls, nearly
@@ -110,6 +113,7 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
   bool is_chat() const { return options_.route == kChat; }
   bool is_native() const { return options_.route == kNative; }
   void BeginChoice(int index);
+  void AddThought(int index, const std::string& text);
   void AddText(int index, const std::string& text);
   void AddCall(int index, const ToolCall& call);
   void AddParts(int index, const std::vector<AnswerPart>& parts);

@@ -22,7 +22,8 @@ void GenerationReply::Count() {
 int64_t GenerationReply::HeldBytes() const {
   size_t bytes = 0;
   for (const Choice& choice : choices_) {
-    bytes += choice.text.size() + choice.log_probs.bytes() + choice.tokens.size() * sizeof(int32_t);
+    bytes += choice.text.size() + choice.thought.size();
+    bytes += choice.log_probs.bytes() + choice.tokens.size() * sizeof(int32_t);
     bytes += choice.prune.size() + choice.call_bytes;
     if (choice.parser) bytes += choice.parser->held_bytes();
     if (choice.is_first && choice.echo) bytes += choice.echo->bytes();
@@ -35,7 +36,8 @@ int64_t GenerationReply::HeldBytes() const {
 int64_t GenerationReply::WholeBytes() const {
   size_t bytes = 0;
   for (const Choice& choice : choices_) {
-    bytes += kChoiceBytes + choice.text.size() + choice.log_probs.bytes() + 8 * choice.tokens.size();
+    bytes += kChoiceBytes + choice.text.size() + choice.thought.size() + choice.log_probs.bytes() +
+             8 * choice.tokens.size();
     if (options_.parameters.echo) bytes += choice.prompt->text.size();
     bytes += choice.prune.size() + choice.call_bytes;
     if (choice.echo) bytes += choice.echo->bytes();

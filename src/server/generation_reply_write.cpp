@@ -139,6 +139,7 @@ void GenerationReply::AddChoice(int index, std::string& reply) {
   OwnedJson<ordered_json> item = ordered_json({{"index", index}});
   if (is_chat()) {
     ordered_json message = {{"role", "assistant"}, {"content", text}};
+    if (!choice.thought.empty()) message["reasoning_content"] = std::exchange(choice.thought, {});
     if (!choice.calls->empty()) {
       if (text.empty()) message["content"] = nullptr;
       message["tool_calls"] = choice.calls.Take();
@@ -208,10 +209,13 @@ void GenerationReply::FinishWhole() {
 }
 
 ordered_json GenerationReply::Usage() const {
-  return {{"prompt_tokens", prompt_tokens_},
-          {"completion_tokens", figures_.sampled},
-          {"total_tokens", prompt_tokens_ + figures_.sampled},
-          {"prompt_tokens_details", {{"cached_tokens", cached_tokens_}}}};
+  ordered_json usage = {{"prompt_tokens", prompt_tokens_},
+                        {"completion_tokens", figures_.sampled},
+                        {"total_tokens", prompt_tokens_ + figures_.sampled},
+                        {"prompt_tokens_details", {{"cached_tokens", cached_tokens_}}}};
+  if (choices_.front().prompt->thinking)
+    usage["completion_tokens_details"] = {{"reasoning_tokens", figures_.thinking}};
+  return usage;
 }
 
 }  // namespace coppice

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 #include "base/error.h"
+#include "engine/answer_reader.h"
 #include "grammar/matcher.h"
 #include "policies/spec.h"
 #include "server/errors.h"
@@ -23,7 +25,12 @@ constexpr std::chrono::milliseconds kProgressPause{20};
 class JobRun {
  public:
   JobRun(Engine& engine, Job& job, const JobTurns& turns, PromptHistory* history)
-      : engine_(engine), job_(job), text_(job.stop), request_(job.request), reuse_(engine, history, job) {
+      : engine_(engine),
+        job_(job),
+        reader_(*engine.tokenizer(), job.split(), job.written_tokens),
+        text_(job.stop),
+        request_(job.request),
+        reuse_(engine, history, job) {
     request_.cancelled = &job.cancelled;
     request_.pause = turns.pause;
     request_.decode = turns.decode;
@@ -36,7 +43,13 @@ class JobRun {
     request_.on_held = [this] { job_.events->OnHeld(); };
     request_.progress = [this](double layers_done) { Progress(layers_done); };
     request_.on_token = [this](int32_t id) { return Token(id); };
-    if (job.log_probs) {
+    if (job.thinking && job.thinking_budget) {
+      budget_.emplace(*engine.tokenizer(), *job.thinking, *job.thinking_budget);
+      request_.force = [this](std::span<const int32_t> answer) { return budget_->Next(answer); };
+    }
+    if (job.log_probs && job.split()) {
+      request_.on_log_probs = [this](const TokenLogProbs& token) { log_probs_.push_back(token); };
+    } else if (job.log_probs) {
       request_.on_log_probs = [this](const TokenLogProbs& token) { job_.events->OnLogProbs(token); };
     }
   }
@@ -47,7 +60,11 @@ class JobRun {
     result.answer = engine_.Generate(request_);
     reuse_.Ended(result.answer);
     result.reuse = reuse_.report();
-    result.tail = text_.Flush();
+    const AnswerReader::Piece rest = reader_.Flush();
+    if (!rest.text.empty() || !reader_.thinking()) TellLogProbs();
+    result.thought_tail = rest.thought;
+    result.tail = text_.Push(rest.text) + text_.Flush();
+    result.thinking = reader_.thinking_tokens();
     const bool by_token = result.answer.finish_reason == "stop";
     const bool ended = by_token || ended_ || text_.stopped() || result.answer.finish_reason == "complete";
     result.finish_reason = ended ? "stop" : "length";
@@ -90,14 +107,28 @@ class JobRun {
       ended_ = true;
       return false;
     }
-    const bool written = std::ranges::find(job_.written_tokens, id) != job_.written_tokens.end();
-    job_.events->OnText(id, text_.Push(engine_.tokenizer()->Piece(id, written)));
+    const AnswerReader::Piece piece = reader_.Push(id);
+    // Those of earlier tokens wait until it is clear that they are the answer's.
+    const size_t earlier = log_probs_.empty() ? 0 : log_probs_.size() - 1;
+    if (piece.left_out) log_probs_.erase(log_probs_.begin(), log_probs_.begin() + static_cast<long>(earlier));
+    if (!piece.is_answer) log_probs_.clear();
+    if (!piece.text.empty()) TellLogProbs();
+    if (!piece.thought.empty()) job_.events->OnThought(piece.thought);
+    job_.events->OnText(id, text_.Push(piece.text));
     return !text_.stopped();
+  }
+
+  void TellLogProbs() {
+    for (const TokenLogProbs& token : std::exchange(log_probs_, {})) job_.events->OnLogProbs(token);
   }
 
   Engine& engine_;
   Job& job_;
+  AnswerReader reader_;
   TextStream text_;
+  std::optional<ThinkingBudget> budget_;
+  std::vector<TokenLogProbs>
+      log_probs_;  // of tokens that may be the answer's, if the job tells thinking apart
   Request request_;
   ReuseWatch reuse_;
   Clock::time_point start_;

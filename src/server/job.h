@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/thinking.h"
 #include "server/errors.h"
 #include "server/reuse_report.h"
 
@@ -21,7 +22,9 @@ struct JobResult {
   std::string finish_reason;                   // "stop" or "length"
   std::string stop_string;                     // the one that ended the answer; empty: none did
   std::string tail;                            // text that was held back until the end
+  std::string thought_tail;                    // the same of the thinking, which comes before
   int64_t sampled = 0;                         // tokens, the one that ended the answer among them
+  int64_t thinking = 0;                        // of these, those of the thinking
   std::vector<std::vector<float>> embeddings;  // of Job::texts
   bool cancelled = false;  // Cancelled ended the job: a job that failed has Job::cancelled set, too
   std::optional<ReuseReport> reuse = {};  // of the prompt, if the job has an id
@@ -38,8 +41,10 @@ class JobEvents {
   // Prefill progress in prompt tokens, by the share of layers done; never falls, and ends at `total`.
   virtual void OnProgress(int64_t processed, int64_t total, double ms) = 0;
   // If the job asks for log-probabilities: of the prompt's tokens from the second on, then of each generated
-  // token before its text.
+  // token before its text. If the job tells thinking apart, only of the answer's tokens.
   virtual void OnLogProbs(const TokenLogProbs& token) = 0;
+  // Something that the model thinks; comes before the OnText() of the token that completed it.
+  virtual void OnThought(const std::string&) {}
   // A generated token, and the text that it completed; may be empty.
   virtual void OnText(int32_t id, const std::string& text) = 0;
   // The last event is one of these two.
@@ -75,7 +80,11 @@ struct Job {
   bool is_later = false;
   std::vector<std::string> stop;
   std::vector<int32_t> stop_token_ids;
-  std::vector<int32_t> written_tokens;  // control tokens whose written form belongs to the text
+  std::vector<int32_t> written_tokens;     // control tokens whose written form belongs to the text
+  std::optional<Thinking> thinking;        // how the answer marks it
+  bool splits_thinking = true;             // tell it from the answer, to which alone stop strings then apply
+  std::optional<int64_t> thinking_budget;  // tokens
+  std::optional<Thinking> split() const { return splits_thinking ? thinking : std::nullopt; }
   std::chrono::steady_clock::time_point arrived = {};
   std::shared_ptr<JobEvents> events;
   // What the server may read after the answer; null: nothing.

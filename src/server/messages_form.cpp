@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/fnv.h"
 #include "server/cache_control.h"
 #include "server/content_parts.h"
 #include "server/errors.h"
@@ -50,9 +51,11 @@ void AddMessage(const ordered_json& message, size_t number, ordered_json& list, 
       texts.push_back(block);
     }
   }
+  const std::string thought = role == "assistant" ? TakeThoughts(texts) : "";
   ordered_json chat = {{"role", role},
                        {"content", TextOfContent(content.is_array() ? texts : content, "messages", ignored)}};
   if (has_results && texts.empty()) return;
+  if (!thought.empty()) chat["reasoning_content"] = thought;
   if (!calls.empty()) chat["tool_calls"] = std::move(calls);
   for (const char* key : {"protect", "question"}) {
     if (message.contains(key)) chat[key] = message[key];
@@ -142,9 +145,8 @@ ChatForm ChatOfMessages(std::string_view body) {
       !most.is_null() && (!most.is_number() || most < 1))
     throw BadField("max_tokens",
                    fmt::format("{} is not a whole number from 1", DumpJson(most).substr(0, 40)));
-  for (const char* no_effect : {"thinking", "context_management", "mcp_servers", "container"}) {
-    if (!TakeMember(chat, no_effect).is_null() && std::string_view(no_effect) != "thinking")
-      AddIgnored(no_effect, ignored);
+  for (const char* no_effect : {"context_management", "mcp_servers", "container"}) {
+    if (!TakeMember(chat, no_effect).is_null()) AddIgnored(no_effect, ignored);
   }
   return {.body = DumpJson(chat),
           .ignored = std::move(ignored),
@@ -171,9 +173,16 @@ ordered_json MessagesReply::Message() const {
 
 namespace {
 
+// Clients expect one and send it back. Nobody checks it: whose the thinking is does not matter here.
+std::string SignatureOf(const std::string& thought) { return fmt::format("{:016x}", Fnv1a(thought)); }
+
 // The block without its text or input, as a stream begins it, or whole.
 template <typename Block>
 ordered_json BlockJson(const Block& block, bool whole) {
+  if (block.is_thought)
+    return {{"type", "thinking"},
+            {"thinking", whole ? block.text : ""},
+            {"signature", whole ? SignatureOf(block.text) : ""}};
   if (!block.call) return {{"type", "text"}, {"text", whole ? block.text : ""}};
   return {{"type", "tool_use"},
           {"id", block.id},
@@ -210,13 +219,19 @@ void MessagesReply::SendBlock(size_t index, const Block& block) {
         {"delta", {{"type", "input_json_delta"}, {"partial_json", block.call->arguments}}}});
 }
 
-void MessagesReply::SendText(size_t index, const Block&, const std::string& text) {
-  Send("content_block_delta", {{"type", "content_block_delta"},
-                               {"index", index},
-                               {"delta", {{"type", "text_delta"}, {"text", text}}}});
+void MessagesReply::SendText(size_t index, const Block& block, const std::string& text) {
+  const ordered_json delta = block.is_thought ? ordered_json({{"type", "thinking_delta"}, {"thinking", text}})
+                                              : ordered_json({{"type", "text_delta"}, {"text", text}});
+  Send("content_block_delta", {{"type", "content_block_delta"}, {"index", index}, {"delta", delta}});
 }
 
-void MessagesReply::SendBlockEnd(size_t index, const Block&) {
+void MessagesReply::SendBlockEnd(size_t index, const Block& block) {
+  if (block.is_thought) {
+    Send("content_block_delta",
+         {{"type", "content_block_delta"},
+          {"index", index},
+          {"delta", {{"type", "signature_delta"}, {"signature", SignatureOf(block.text)}}}});
+  }
   Send("content_block_stop", {{"type", "content_block_stop"}, {"index", index}});
 }
 

@@ -4,6 +4,7 @@
 #include <new>
 #include <utility>
 
+#include "engine/answer_reader.h"
 #include "engine/documents/common_prefix.h"
 #include "engine/reused_point.h"
 #include "server/bare_calls.h"
@@ -21,17 +22,30 @@ namespace {
 // What stands behind the beginning of the next turn may be anything; these two have no token in common.
 constexpr const char* kProbes[] = {"1", "x"};
 
-// The answer's text, to its stop string.
-std::string TextOf(const Job& job, std::span<const int32_t> tokens, const Tokenizer& tokenizer) {
+// The answer, to its stop string.
+TurnAnswer AnswerOf(const Job& job, std::span<const int32_t> tokens, const Tokenizer& tokenizer) {
+  AnswerReader reader(tokenizer, job.split(), job.written_tokens);
   TextStream stream(job.stop);
-  std::string text;
+  TurnAnswer answer{job.next_turn, "", ""};
+  const auto add = [&](const AnswerReader::Piece& piece) {
+    answer.thought += piece.thought;
+    answer.text += stream.Push(piece.text);
+  };
   for (const int32_t id : tokens) {
-    if (std::ranges::find(job.stop_token_ids, id) != job.stop_token_ids.end()) break;
-    const bool written = std::ranges::find(job.written_tokens, id) != job.written_tokens.end();
-    text += stream.Push(tokenizer.Piece(id, written));
-    if (stream.stopped()) return text;
+    if (stream.stopped() || std::ranges::find(job.stop_token_ids, id) != job.stop_token_ids.end()) break;
+    add(reader.Push(id));
   }
-  return text + stream.Flush();
+  add(reader.Flush());
+  answer.text += stream.Flush();
+  return answer;
+}
+
+// Whether the client sends the thinking of its answers back: as far as the chat shows. At first most do.
+bool ReturnsThinking(const Parameters& chat) {
+  return chat.shows_thinking && std::ranges::all_of(*chat.messages, [](const ordered_json& message) {
+           return TextMember(message, "role") != "assistant" || message.contains("reasoning_content") ||
+                  message.contains("reasoning") || message.contains("thinking");
+         });
 }
 
 }  // namespace
@@ -65,6 +79,7 @@ Parameters WithNextMessage(const TurnAnswer& answer, const std::string& probe) {
   }
   ordered_json said = {{"role", "assistant"}, {"content", text}};
   if (text.empty() && turn.empty_is_null) said["content"] = nullptr;
+  if (!answer.thought.empty() && ReturnsThinking(p)) said["reasoning_content"] = answer.thought;
   std::vector<ordered_json> results;
   for (const ToolCall& call : calls) {
     const std::string id = ToolCallId(*turn.tools, turn.calls_id, results.size());
@@ -106,8 +121,7 @@ void Server::ReadNextTurn(const Job& job, const ::coppice::Answer& answer) {
     // Where only new texts are pruned, this turn's are earlier ones in the next.
     ahead->request.prune = job.request.protection.apart ? "none" : job.request.prune;
     ahead->request.max_tokens = 0;
-    ahead->beginning = std::make_shared<const TurnAnswer>(
-        TurnAnswer{job.next_turn, TextOf(job, answer.tokens, tokenizer())});
+    ahead->beginning = std::make_shared<const TurnAnswer>(AnswerOf(job, answer.tokens, tokenizer()));
     ahead->events = std::make_shared<NoEvents>();
     scheduler_->Complete(std::move(ahead));
   } catch (const std::bad_alloc&) {  // the next turn reads it

@@ -22,7 +22,8 @@ struct NextTurn {
 
 struct TurnAnswer {
   std::shared_ptr<const NextTurn> turn;
-  std::string text;  // as the model wrote it, calls too
+  std::string text;     // as the model wrote it, calls too
+  std::string thought;  // what it thought, if the reply tells that apart
 };
 
 // Whether the chat is a conversation that will probably go on, and ends with what the model answers.

@@ -140,7 +140,7 @@ std::span<const Field> Fields() {
   static const std::vector<Field> fields = [] {
     std::vector<Field> all;
     for (const std::span<const Field> part :
-         {InputFields(), SamplingFields(), std::span<const Field>(kFields)})
+         {InputFields(), ThinkingFields(), SamplingFields(), std::span<const Field>(kFields)})
       all.insert(all.end(), part.begin(), part.end());
     return all;
   }();

@@ -12,6 +12,7 @@
 namespace coppice {
 
 std::span<const Field> InputFields();     // prompts, messages, tools, texts
+std::span<const Field> ThinkingFields();  // whether and how long a model thinks
 std::span<const Field> SamplingFields();  // how tokens are drawn, and what ends an answer
 
 // Throw HttpError, naming the field.

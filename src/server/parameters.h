@@ -16,6 +16,7 @@
 #include "engine/embedding.h"
 #include "engine/request.h"
 #include "engine/sampler.h"
+#include "engine/thinking.h"
 #include "formats/json.h"
 #include "policies/compose.h"
 
@@ -78,6 +79,9 @@ struct Parameters {
   ToolChoice tool_choice = ToolChoice::kAuto;
   std::string tool_name;  // of kOne
   bool parallel_tool_calls = true;
+  ThinkingWish thinking;              // of a chat
+  bool splits_thinking = true;        // the reply tells thinking from the answer; false: all is the answer
+  bool shows_thinking = true;         // where it does: the reply has the thinking
   std::optional<bool> add_special;    // unset: the route's default
   std::optional<bool> parse_special;  // unset: not in a chat's messages, but in other texts
   bool with_pieces = false;

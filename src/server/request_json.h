@@ -20,6 +20,7 @@ struct ChatForm {
   std::string body;
   std::vector<std::string> ignored = {};               // names of what was left out
   std::map<std::string, FunctionName> functions = {};  // those of namespaces, by the names in `body`
+  bool returns_thinking = false;  // the client wants what it needs to send the thinking back
   std::map<std::string, std::string> sent_names = {};  // the client's names of fields, by those in `body`
 };
 

@@ -59,6 +59,24 @@ std::string ShownName(const Functions& functions, const std::string& space, cons
   return found == functions.end() ? name : found->first;
 }
 
+// What a reasoning item that this server made says; empty for those of other servers.
+std::string ThoughtOf(const ordered_json& item) {
+  std::string thought;
+  for (const ordered_json& part : Member(item, "content")) {
+    if (TextMember(part, "type") != "reasoning_text") continue;
+    if (!thought.empty()) thought += "\n\n";
+    thought += TextMember(part, "text");
+  }
+  if (!thought.empty()) return thought;
+  const std::string kept = TextMember(item, "encrypted_content");
+  return kept.starts_with(kKeptThinking) ? kept.substr(kKeptThinking.size()) : "";
+}
+
+bool IsThoughtAlone(const ordered_json& message) {
+  return message.contains("reasoning_content") && TextMember(message, "content").empty() &&
+         !message.contains("tool_calls");
+}
+
 // Appends an item's form as a chat's message. Items that mean nothing to the model are left out.
 void AddItem(const ordered_json& item, const Functions& functions, ordered_json& list, Names& ignored) {
   if (!item.is_object()) throw BadField("input", "has an item that is no object");
@@ -78,12 +96,18 @@ void AddItem(const ordered_json& item, const Functions& functions, ordered_json&
     list.push_back({{"role", "tool"},
                     {"tool_call_id", TextMember(item, "call_id")},
                     {"content", is_content ? TextOfContent(output, "input", ignored) : DumpJson(output)}});
+  } else if (const std::string thought = type == "reasoning" ? ThoughtOf(item) : ""; !thought.empty()) {
+    list.push_back({{"role", "assistant"}, {"content", ""}, {"reasoning_content", thought}});
   } else if (type.empty() || type == "message" || type == "agent_message") {
     ordered_json message = item;
     for (const char* key : {"type", "id", "status", "phase"}) message.erase(key);
     if (type == "agent_message") message["role"] = "user";
     if (message.contains("content")) message["content"] = TextOfContent(message["content"], "input", ignored);
-    list.push_back(std::move(message));
+    if (!list.empty() && IsThoughtAlone(list.back()) && TextMember(message, "role") == "assistant") {
+      list.back().update(message);
+    } else {
+      list.push_back(std::move(message));
+    }
   } else if (type == "mcp_call" && Member(item, "output").is_string()) {
     AddCall(item, NotEmpty(TextMember(item, "name"), "mcp_call"), Member(item, "arguments"), list);
     list.push_back({{"role", "tool"}, {"tool_call_id", TextMember(item, "id")}, {"content", item["output"]}});
@@ -97,6 +121,8 @@ ordered_json ChatMessages(const ordered_json& input, const Functions& functions,
   if (input.is_string()) list.push_back({{"role", "user"}, {"content", input}});
   for (const ordered_json& item : input.is_array() ? input : ordered_json::array())
     AddItem(item, functions, list, ignored);
+  // A template would write an answer that is empty.
+  std::erase_if(list.get_ref<ordered_json::array_t&>(), IsThoughtAlone);
   if (list.empty()) throw BadField("input", "is neither a text nor a list of items with a message");
   return list;
 }
@@ -232,157 +258,18 @@ ChatForm ChatOfResponses(std::string_view body) {
     SetToolChoice(choice, chat, ignored);
   const ordered_json text = TakeMember(chat, "text");
   if (text.is_object() && text.contains("format")) chat["response_format"] = ChatFormat(text["format"]);
-  for (const char* no_effect : {"include", "reasoning", "truncation", "max_tool_calls", "client_metadata"})
+  const ordered_json include = TakeMember(chat, "include");
+  const bool returns_thinking =
+      include.is_array() && std::ranges::find(include, "reasoning.encrypted_content") != include.end();
+  for (const char* no_effect : {"truncation", "max_tool_calls", "client_metadata"})
     TakeMember(chat, no_effect);
   return {
       .body = DumpJson(chat),
       .ignored = std::move(ignored),
       .functions = std::move(functions),
+      .returns_thinking = returns_thinking,
       .sent_names = {
           {"messages", "input"}, {"max_tokens", "max_output_tokens"}, {"response_format", "text.format"}}};
-}
-
-namespace {
-
-// A function that a client sent within a namespace is called by both names, as Codex and openai's client read
-// them.
-template <typename Block>
-ordered_json ItemJson(const Block& block, bool whole, const Functions& functions) {
-  const char* status = whole ? "completed" : "in_progress";
-  if (block.call) {
-    ordered_json item = {{"type", "function_call"},  {"id", "fc_" + block.id},
-                         {"call_id", block.id},      {"status", status},
-                         {"name", block.call->name}, {"arguments", whole ? block.call->arguments : ""}};
-    if (const auto found = functions.find(block.call->name); found != functions.end()) {
-      item["name"] = found->second.name;
-      item["namespace"] = found->second.space;
-    }
-    return item;
-  }
-  ordered_json item = {{"type", "message"},
-                       {"id", block.id},
-                       {"status", status},
-                       {"role", "assistant"},
-                       {"content", ordered_json::array()}};
-  if (whole)
-    item["content"].push_back(
-        {{"type", "output_text"}, {"text", block.text}, {"annotations", ordered_json::array()}});
-  return item;
-}
-
-}  // namespace
-
-ordered_json ResponsesReply::Response(const char* status) const {
-  const Parameters& p = options().parameters;
-  const bool is_incomplete = std::string_view(status) == "incomplete";
-  ordered_json tools = ordered_json::array();
-  for (const ordered_json& tool : *p.tools) {
-    ordered_json flat = {{"type", "function"}};
-    flat.update(tool["function"]);
-    tools.push_back(std::move(flat));
-  }
-  return {{"id", options().id},
-          {"object", "response"},
-          {"created_at", options().created},
-          {"status", status},
-          {"error", nullptr},
-          {"incomplete_details",
-           is_incomplete ? ordered_json({{"reason", "max_output_tokens"}}) : ordered_json()},
-          {"model", options().model},
-          {"output", ordered_json::array()},
-          {"parallel_tool_calls", p.parallel_tool_calls},
-          {"tool_choice", p.tool_choice == ToolChoice::kNone   ? "none"
-                          : p.tool_choice == ToolChoice::kAuto ? "auto"
-                                                               : "required"},
-          {"tools", std::move(tools)},
-          {"temperature", p.sampling.temperature},
-          {"top_p", p.sampling.top_p},
-          {"store", false}};
-}
-
-ordered_json ResponsesReply::Whole(const End& end) {
-  ordered_json response = Response(end.finish_reason == "length" ? "incomplete" : "completed");
-  for (const Block& block : blocks())
-    response["output"].push_back(ItemJson(block, true, options().functions));
-  response["usage"] = {{"input_tokens", options().prompt_tokens},
-                       {"input_tokens_details", {{"cached_tokens", cached()}}},
-                       {"output_tokens", end.sampled},
-                       {"output_tokens_details", {{"reasoning_tokens", 0}}},
-                       {"total_tokens", options().prompt_tokens + end.sampled}};
-  response.update(end.more);
-  return response;
-}
-
-std::string ResponsesReply::TypedText(const std::string& type, ordered_json data) {
-  ordered_json event = {{"type", type}, {"sequence_number", sent_++}};
-  event.update(data);
-  return EventText(type, event);
-}
-
-void ResponsesReply::SendTyped(const std::string& type, ordered_json data) {
-  Send(TypedText(type, std::move(data)));
-}
-
-void ResponsesReply::SendBegin() {
-  for (const char* type : {"response.created", "response.in_progress"})
-    SendTyped(type, {{"response", Response("in_progress")}});
-}
-
-void ResponsesReply::SendBlock(size_t index, const Block& block) {
-  const ordered_json item = ItemJson(block, false, options().functions);
-  SendTyped("response.output_item.added", {{"output_index", index}, {"item", item}});
-  if (block.call) {
-    const std::string id = "fc_" + block.id;
-    const std::string& arguments = block.call->arguments;
-    SendTyped("response.function_call_arguments.delta",
-              {{"item_id", id}, {"output_index", index}, {"delta", arguments}});
-    SendTyped("response.function_call_arguments.done",
-              {{"item_id", id}, {"output_index", index}, {"name", item["name"]}, {"arguments", arguments}});
-    return;
-  }
-  SendTyped("response.content_part.added",
-            {{"item_id", block.id},
-             {"output_index", index},
-             {"content_index", 0},
-             {"part", {{"type", "output_text"}, {"text", ""}, {"annotations", ordered_json::array()}}}});
-}
-
-void ResponsesReply::SendText(size_t index, const Block& block, const std::string& text) {
-  SendTyped("response.output_text.delta", {{"item_id", block.id},
-                                           {"output_index", index},
-                                           {"content_index", 0},
-                                           {"delta", text},
-                                           {"logprobs", ordered_json::array()}});
-}
-
-void ResponsesReply::SendBlockEnd(size_t index, const Block& block) {
-  const ordered_json item = ItemJson(block, true, options().functions);
-  if (!block.call) {
-    const ordered_json place = {{"item_id", block.id}, {"output_index", index}, {"content_index", 0}};
-    ordered_json done = place;
-    done.update({{"text", block.text}, {"logprobs", ordered_json::array()}});
-    SendTyped("response.output_text.done", std::move(done));
-    ordered_json part = place;
-    part["part"] = item["content"][0];
-    SendTyped("response.content_part.done", std::move(part));
-  }
-  SendTyped("response.output_item.done", {{"output_index", index}, {"item", item}});
-}
-
-// Codex reads the first event, openai's client raises at the second.
-std::string ResponsesReply::ErrorEvents(const HttpFault& fault) {
-  const ordered_json code = fault.more.contains("code") ? fault.more["code"] : ordered_json(fault.type);
-  ordered_json response = Response("failed");
-  response["error"] = {{"code", code}, {"message", fault.message}};
-  const std::string failed = TypedText("response.failed", {{"response", std::move(response)}});
-  return failed +
-         TypedText("error", {{"error", {{"type", fault.type}, {"code", code}, {"message", fault.message}}}});
-}
-
-void ResponsesReply::SendEnd(const End& end) {
-  const ordered_json whole = Whole(end);
-  SendTyped(end.finish_reason == "length" ? "response.incomplete" : "response.completed",
-            {{"response", whole}});
 }
 
 }  // namespace coppice

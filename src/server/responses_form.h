@@ -13,6 +13,10 @@ namespace coppice {
 // effect are left out. Throws HttpError, naming the field.
 ChatForm ChatOfResponses(std::string_view body);
 
+// Begins an item's encrypted_content, where this server puts the thinking: some clients send nothing else of
+// a reasoning item back.
+inline constexpr std::string_view kKeptThinking = "coppice:";
+
 class ResponsesReply final : public BlockReply {
  public:
   using BlockReply::BlockReply;

@@ -65,7 +65,7 @@ void Server::GenerateBlocks(const ChatForm& chat, const char* prefix, const Http
   if (p.n != 1) throw BadField("n", "this route gives one answer");
   const std::shared_ptr<const EncodedPrompt> prompt = EncodeMessages(p, request.cancelled.get());
   CheckPrompt(*prompt, p, "messages");
-  const CompiledForm form = forms_.Compiled(p, ToolsOf(p), request.cancelled.get());
+  const CompiledForm form = forms_.Compiled(p, ToolsOf(p), request.cancelled.get(), prompt->thinking);
   p.ignored.insert(p.ignored.end(), form.not_enforced.begin(), form.not_enforced.end());
   BlockReplyOptions options{.id = fmt::format("{}{:016x}", prefix, Random()),
                             .model = options_.alias,
@@ -77,6 +77,7 @@ void Server::GenerateBlocks(const ChatForm& chat, const char* prefix, const Http
                             .admission = request.admission,
                             .on_tokens = TokenCounter(request),
                             .errors = ErrorFormFor(request),
+                            .returns_thinking = chat.returns_thinking,
                             .functions = chat.functions};
   exchange->Note(" id=" + options.id);
   const std::string calls_id = options.id;

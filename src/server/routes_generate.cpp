@@ -4,8 +4,11 @@
 #include <map>
 
 #include "base/field_error.h"
+#include "engine/answer_reader.h"
 #include "engine/chat_prompt.h"
+#include "engine/thinking_rules.h"
 #include "policies/registry.h"
+#include "server/chat_options.h"
 #include "server/server.h"
 
 namespace coppice {
@@ -62,8 +65,8 @@ void Server::Generate(Route route, const HttpRequest& request, const ExchangePtr
   std::vector<std::shared_ptr<const EncodedPrompt>> choices;
   for (const auto& prompt : prompts) choices.insert(choices.end(), static_cast<size_t>(p.n), prompt);
 
-  const CompiledForm form =
-      forms_.Compiled(p, route == kChat ? ToolsOf(p) : std::nullopt, request.cancelled.get());
+  const CompiledForm form = forms_.Compiled(p, route == kChat ? ToolsOf(p) : std::nullopt,
+                                            request.cancelled.get(), prompts.front()->thinking);
   p.ignored.insert(p.ignored.end(), form.not_enforced.begin(), form.not_enforced.end());
   const std::string id = NewId(route);
   const auto next_turn = route == kChat && p.n == 1 ? NextTurnOf(p, fmt::format("{} 0", id), true) : nullptr;
@@ -198,16 +201,6 @@ void Server::DecidePrune(Parameters& p) const {
   p.prune_asked = true;  // so that the reply reports what the default did
 }
 
-// Of these texts, those that are control tokens.
-std::vector<int32_t> Server::ControlTokens(const std::vector<std::string_view>& texts) const {
-  std::vector<int32_t> ids;
-  for (const std::string_view text : texts) {
-    const std::optional<int32_t> id = tokenizer().Find(text);
-    if (id && tokenizer().IsControl(*id)) ids.push_back(*id);
-  }
-  return ids;
-}
-
 std::shared_ptr<Job> Server::MakeJob(const EncodedPrompt& prompt, const Parameters& p,
                                      const CompiledForm& form, Route route, int64_t choice) {
   auto job = std::make_shared<Job>();
@@ -244,10 +237,17 @@ std::shared_ptr<Job> Server::MakeJob(const EncodedPrompt& prompt, const Paramete
   request.prompt_log_probs = p.echo && p.log_probs;
   job->log_probs = p.log_probs;
   const auto tools = route == kChat ? ToolsOf(p) : std::nullopt;
-  if (tools) job->written_tokens = ControlTokens(ToolMarks(*tools));
+  if (tools) job->written_tokens = ControlTokens(tokenizer(), ToolMarks(*tools));
+  job->thinking = prompt.thinking;
+  job->splits_thinking = p.splits_thinking;
+  job->thinking_budget = ThinkingBudgetOf(p);
   if (form.automaton) {
     TokenGrammar grammar{form.automaton, engine_->token_texts(), {}};
-    for (const int32_t id : job->written_tokens) grammar.marks.push_back({id, tokenizer().Piece(id, true)});
+    if (prompt.thinking) grammar.marks = ThinkingGrammarMarks(tokenizer(), *prompt.thinking);
+    for (const int32_t id : job->written_tokens) {
+      if (std::ranges::find(grammar.marks, id, &TokenGrammar::Mark::id) == grammar.marks.end())
+        grammar.marks.push_back({id, tokenizer().Piece(id, true)});
+    }
     if (p.min_tokens > 0)
       throw BadField("min_tokens", "does not go with a form of the answer, or with tools");
     request.grammar = std::make_shared<const TokenGrammar>(std::move(grammar));

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "engine/answer_reader.h"
 #include "engine/chat_prompt.h"
 #include "server/chat_options.h"
 #include "server/server.h"
@@ -104,10 +105,11 @@ std::vector<int32_t> TokensOf(const PromptInput& input, const Tokenizer& tokeniz
 // Calls `use` with the messages and options in the form that the template takes. Throws HttpError if they do
 // not fit it.
 template <typename Use>
-auto WithMessages(const Parameters& p, const std::atomic<bool>* cancelled, Use use) {
+auto WithMessages(const Parameters& p, const Tokenizer& tokenizer, const std::atomic<bool>* cancelled,
+                  Use use) {
   try {
     const std::vector<ChatMessage> messages = ParseMessages(*p.messages, "messages");
-    ChatOptions options = ChatOptionsOf(p, messages, cancelled);
+    ChatOptions options = ChatOptionsOf(p, messages, tokenizer, cancelled);
     return use(messages, options);
   } catch (const Error& error) {
     throw HttpError({400, "invalid_request_error", error.what(), "messages"});
@@ -144,10 +146,10 @@ void Server::ApplyTemplate(const HttpRequest& request, const ExchangePtr& exchan
   Parameters defaults;
   defaults.verbatim_prompts = options_.defaults.verbatim_prompts;
   const Parameters p = ParseParameters(request.body, kApplyTemplate, defaults);
-  const std::string text =
-      WithMessages(p, request.cancelled.get(), [&](const auto& messages, const ChatOptions& options) {
-        return RenderChat(messages, tokenizer(), options);
-      });
+  const std::string text = WithMessages(p, tokenizer(), request.cancelled.get(),
+                                        [&](const auto& messages, const ChatOptions& options) {
+                                          return RenderChat(messages, tokenizer(), options);
+                                        });
   ordered_json answer = {{"prompt", text}};
   if (!p.ignored.empty()) answer["ignored_parameters"] = p.ignored;
   Answer(exchange, answer);
@@ -210,11 +212,16 @@ std::shared_ptr<const EncodedPrompt> Server::Encode(const PromptInput& input, co
 std::shared_ptr<const EncodedPrompt> Server::EncodeMessages(const Parameters& p,
                                                             const std::atomic<bool>* cancelled) const {
   auto prompt = std::make_shared<EncodedPrompt>();
-  ChatPrompt chat = WithMessages(p, cancelled, [&](const auto& messages, ChatOptions& options) {
+  ChatPrompt chat = WithMessages(p, tokenizer(), cancelled, [&](const auto& messages, ChatOptions& options) {
     // If the template changes a message's text, the message cannot be protected; that matters only with
     // pruning.
     options.span_limit = p.prune == "none" ? 0 : engine_->context();
-    return EncodeChat(messages, tokenizer(), options);
+    ChatPrompt encoded = EncodeChat(messages, tokenizer(), options);
+    std::optional<std::string_view> continued;
+    if (options.continue_final_message) continued = messages.back().content;
+    prompt->thinking = ThinkingOf(tokenizer(), ChatTemplateOf(tokenizer(), !options.tools->empty()),
+                                  encoded.tokens, continued);
+    return encoded;
   });
   prompt->tokens = std::move(chat.tokens);
   prompt->protected_spans = std::move(chat.protected_spans);

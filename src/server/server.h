@@ -144,7 +144,6 @@ class Server final : public HttpService {
                                                       const std::atomic<bool>* cancelled) const;
   void CheckPrompt(const EncodedPrompt& prompt, const Parameters& p, const std::string& field) const;
   void DecidePrune(Parameters& p) const;
-  std::vector<int32_t> ControlTokens(const std::vector<std::string_view>& texts) const;
   std::shared_ptr<Job> MakeJob(const EncodedPrompt& prompt, const Parameters& p, const CompiledForm& form,
                                Route route, int64_t choice);
   void CompleteDocument(const Job& job, const ::coppice::Answer& answer);

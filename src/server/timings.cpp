@@ -8,6 +8,7 @@ ReplyFigures& ReplyFigures::operator+=(const ReplyFigures& other) {
   prompt += other.prompt;
   cached += other.cached;
   sampled += other.sampled;
+  thinking += other.thinking;
   decoded += other.decoded;
   proposed += other.proposed;
   accepted += other.accepted;
@@ -20,6 +21,7 @@ ReplyFigures FiguresOf(const JobResult& result, int64_t prompt_tokens, int64_t c
   return {.prompt = prompt_tokens,
           .cached = cached,
           .sampled = result.sampled,
+          .thinking = result.thinking,
           .decoded = std::max<int64_t>(result.sampled - 1, 0),
           .proposed = result.answer.proposed,
           .accepted = result.answer.accepted,

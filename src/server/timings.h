@@ -13,6 +13,7 @@ struct ReplyFigures {
   int64_t prompt = 0;    // prompt tokens
   int64_t cached = 0;    // those of them that the document cache had
   int64_t sampled = 0;   // tokens, the one that ended the answer among them
+  int64_t thinking = 0;  // those of them that are thinking
   int64_t decoded = 0;   // without the first token of each answer, which the prefill gave
   int64_t proposed = 0;  // Answer::proposed
   int64_t accepted = 0;

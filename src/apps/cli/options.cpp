@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "comm/comm.h"
 #include "engine/answer_judge.h"
+#include "engine/thinking_rules.h"
 #include "formats/json.h"
 #include "grammar/gbnf.h"
 #include "grammar/json_schema.h"
@@ -103,6 +104,21 @@ void AddPromptOptions(CLI::App& app, PromptOptions& o) {
          "a JSON file of chat messages as the prompt: [{\"role\", \"content\"}, ...], with \"protect\": true "
          "for those that no method may prune, \"question\": true for those that ask")
       ->excludes(text);
+}
+
+void AddThinkingOptions(CLI::App& app, ThinkingWish& wish) {
+  app.add_option_function<std::string>(
+         "--reasoning",
+         [&wish](const std::string& word) {
+           wish.on = word == "auto" ? std::nullopt : std::optional(word == "on");
+         },
+         "whether models that can think do so: on, off, or auto (default): as the chat template has it")
+      ->check(CLI::IsMember({"on", "off", "auto"}));
+  app.add_option_function<int64_t>(
+         "--reasoning-budget",
+         [&wish](int64_t tokens) { wish.budget = tokens < 0 ? std::nullopt : std::optional(tokens); },
+         "tokens that an answer may think; 0: none, -1 (default): no limit")
+      ->check(CLI::Range(int64_t{-1}, int64_t{1} << 30));
 }
 
 namespace {
@@ -222,7 +238,8 @@ void AddFormOptions(CLI::App& app, FormOptions& o) {
       ->excludes(schema);
 }
 
-std::shared_ptr<const TokenGrammar> FormGrammar(const FormOptions& o, Engine& engine) {
+std::shared_ptr<const TokenGrammar> FormGrammar(const FormOptions& o, Engine& engine,
+                                                const std::optional<Thinking>& thinking) {
   const bool is_gbnf = o.grammar || o.grammar_file;
   if (!is_gbnf && !o.schema && !o.schema_file) return nullptr;
   const std::string source = o.grammar        ? "--grammar"
@@ -239,27 +256,33 @@ std::shared_ptr<const TokenGrammar> FormGrammar(const FormOptions& o, Engine& en
       grammar::Expr value = AddJsonSchema(ParseOrderedJson(text, "JSON"), rules);
       rules.root = rules.Add(std::move(value));
     }
+    if (thinking) rules.root = rules.Add(WithThinking(*thinking, grammar::Rule(rules.root)));
     automaton = Compile(rules);
   } catch (const Error& error) {
     throw Error("{}: {}", source, error.what());
   }
-  return std::make_shared<const TokenGrammar>(
-      TokenGrammar{std::make_shared<const Automaton>(std::move(automaton)), engine.token_texts(), {}});
+  TokenGrammar grammar{std::make_shared<const Automaton>(std::move(automaton)), engine.token_texts(), {}};
+  if (thinking) grammar.marks = ThinkingGrammarMarks(*engine.tokenizer(), *thinking);
+  return std::make_shared<const TokenGrammar>(std::move(grammar));
 }
 
 ChatPrompt TokenizePrompt(const PromptOptions& o, const Tokenizer* tokenizer, const std::string& model,
                           bool add_special) {
   if (tokenizer == nullptr) throw Error("{}: has no tokenizer", model);
-  const bool is_chat = o.chat || o.messages;
+  const bool is_chat = o.is_chat();
   if (o.system && !is_chat) throw Error("--system goes with --chat");
   ChatPrompt prompt;
   if (is_chat) {
     const std::vector<ChatMessage> messages = ReadChat(o);
-    prompt = EncodeChat(messages, *tokenizer, {.add_special = add_special});
+    ChatOptions options{.add_special = add_special};
+    ThinkingWish wish = o.thinking;
+    if (wish.budget == 0) wish.on = false;
+    options.variables = ThinkingVariables(ChatTemplateOf(*tokenizer), wish);
+    prompt = EncodeChat(messages, *tokenizer, options);
     if (tokenizer->chat_template().empty())
       fmt::print(stderr, "note: {} has no chat template, so the chat is written in ChatML\n", model);
     if (o.question.text) {
-      const EncodedText text = EncodeChatText(messages, *tokenizer, {.add_special = add_special});
+      const EncodedText text = EncodeChatText(messages, *tokenizer, options);
       prompt.question = {FindQuestion(*o.question.text, text)};
     }
   } else {

@@ -12,6 +12,7 @@
 #include "apps/cli/question.h"
 #include "engine/chat_prompt.h"
 #include "engine/engine.h"
+#include "engine/thinking.h"
 #include "grammar/token_filter.h"
 
 namespace coppice::cli {
@@ -27,6 +28,8 @@ struct PromptOptions {
   bool chat = false;
   std::optional<std::string> system;    // with --chat: the system message, protected
   std::optional<std::string> messages;  // a file of messages instead of text
+  ThinkingWish thinking;                // of a chat
+  bool is_chat() const { return chat || messages; }
   QuestionOptions question;
 };
 
@@ -50,11 +53,15 @@ struct FormOptions {
 
 void AddFormOptions(CLI::App& app, FormOptions& options);
 // Null if no option was given. Throws Error that names the option or the file.
-std::shared_ptr<const TokenGrammar> FormGrammar(const FormOptions& options, Engine& engine);
+// `thinking`: as the answer may have it in front of the form.
+std::shared_ptr<const TokenGrammar> FormGrammar(const FormOptions& options, Engine& engine,
+                                                const std::optional<Thinking>& thinking = {});
 
 void AddModelOptions(CLI::App& app, ModelOptions& options, bool required = true);
 void AddPromptOptions(CLI::App& app, PromptOptions& options);
 void AddGenerateOptions(CLI::App& app, GenerateOptions& options);
+// --reasoning and --reasoning-budget. 0 tokens: no thinking.
+void AddThinkingOptions(CLI::App& app, ThinkingWish& wish);
 // --prune-when, for commands that may have a document cache.
 void AddPruneWhen(CLI::App& app, bool& only_if_it_pays);
 

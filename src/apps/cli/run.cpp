@@ -5,7 +5,9 @@
 #include <cstdio>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 
 #include "apps/cli/commands.h"
 #include "apps/cli/options.h"
@@ -14,6 +16,7 @@
 #include "apps/cli/watch.h"
 #include "base/error.h"
 #include "base/new_file.h"
+#include "engine/answer_reader.h"
 #include "formats/printable.h"
 #include "trace/trace_file.h"
 
@@ -52,6 +55,51 @@ void Write(const std::string& text) {
     throw Error("cannot write to stdout");
 }
 
+// Writes an answer to stdout. A terminal shows the thinking, dim and apart; what reads a pipe wants the answer.
+class AnswerWriter {
+ public:
+  void Write(const AnswerReader::Piece& piece) {
+    const bool shows = isatty(STDOUT_FILENO) == 1;
+    if (shows && !piece.thought.empty()) {
+      cli::Write((std::exchange(is_dim_, true) ? "" : kDim) + Shown(piece.thought));
+    }
+    if (piece.text.empty()) return;
+    EndThought();
+    cli::Write(Shown(stream_.Push(piece.text)));
+  }
+  void End() {
+    EndThought();
+    cli::Write(Shown(stream_.Flush()) + "\n");
+  }
+
+ private:
+  static constexpr const char* kDim = "\033[2m";
+
+  void EndThought() {
+    if (std::exchange(is_dim_, false)) cli::Write("\033[0m\n\n");
+  }
+
+  Utf8Stream stream_;
+  bool is_dim_ = false;
+};
+
+void LimitThinking(const ThinkingWish& wish, const Tokenizer& tokenizer,
+                   const std::optional<Thinking>& thinking, Request& request) {
+  if (!thinking || !(wish.budget || wish.on == false)) return;
+  const int64_t most = wish.on == false ? 0 : *wish.budget;
+  request.force = [budget = ThinkingBudget(tokenizer, *thinking, most)](
+                      std::span<const int32_t> answer) mutable { return budget.Next(answer); };
+}
+
+// Puts the answer's thinking in a member of its own.
+void TellThinking(const Answer& answer, AnswerReader& reader, nlohmann::ordered_json& json) {
+  AnswerReader::Piece said;
+  for (const int32_t id : answer.tokens) said += reader.Push(id);
+  said += reader.Flush();
+  json["text"] = said.text;
+  if (!said.thought.empty()) json["reasoning_content"] = said.thought;
+}
+
 // Writes the prompt's entry of the document cache to a file for the next process; a failure is only reported.
 void FlushDocuments(Engine& engine) {
   if (engine.documents() == nullptr) return;
@@ -71,7 +119,10 @@ void Run(const RunOptions& o) {
   const ChatPrompt prompt = TokenizePrompt(o.prompt, engine->tokenizer(), o.model.model);
   Request request = MakeRequest(o.generate, prompt, engine->tokenizer());
   request.prune = o.prune;
-  request.grammar = FormGrammar(o.form, *engine);
+  const Tokenizer& tokenizer = *engine->tokenizer();
+  const std::optional<Thinking> thinking =
+      o.prompt.is_chat() ? ThinkingOf(tokenizer, ChatTemplateOf(tokenizer), prompt.tokens) : std::nullopt;
+  request.grammar = FormGrammar(o.form, *engine, thinking);
   request.cancelled = &Interrupted();
   request.confidence = o.json;
   request.only_if_it_pays = o.only_if_it_pays;
@@ -83,11 +134,13 @@ void Run(const RunOptions& o) {
   const auto clear = [&watch] {
     if (watch) watch->Clear();
   };
-  Utf8Stream stream;
+  AnswerReader reader(tokenizer, thinking);
+  LimitThinking(o.prompt.thinking, tokenizer, thinking, request);
+  AnswerWriter writer;
   if (!o.json) {
     request.on_token = [&](int32_t id) {
       clear();
-      Write(Shown(stream.Push(engine->tokenizer()->Piece(id))));
+      writer.Write(reader.Push(id));
       return true;
     };
   }
@@ -97,9 +150,12 @@ void Run(const RunOptions& o) {
   if (!o.trace.empty()) WriteTrace(recorder.Take(), o.trace);
   clear();
   if (o.json) {
-    Write(Dump(AnswerJson(answer, AnswerText(answer, *engine), prompt, *engine)) + "\n");
+    nlohmann::ordered_json json = AnswerJson(answer, AnswerText(answer, *engine), prompt, *engine);
+    if (thinking) TellThinking(answer, reader, json);
+    Write(Dump(json) + "\n");
   } else {
-    Write(Shown(stream.Flush()) + "\n");
+    writer.Write(reader.Flush());
+    writer.End();
     const bool summary = says && StderrIsTerminal();
     if (summary && HeadIsAbsent(*engine)) fmt::print(stderr, "note: {}\n", kHeadIsAbsent);
     if (summary) PrintSummary(answer, static_cast<int64_t>(prompt.tokens.size()));
@@ -120,6 +176,7 @@ void AddRun(CLI::App& app) {
   AddQuestionOptions(*run, o->prompt.question);
   AddGenerateOptions(*run, o->generate);
   AddFormOptions(*run, o->form);
+  AddThinkingOptions(*run, o->prompt.thinking);
   run->add_option(
          "--prune", o->prune,
          "none, auto (the setting that coppice tune found for this model, else none), or methods joined "

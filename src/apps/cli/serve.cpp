@@ -279,6 +279,16 @@ void AddCacheOptions(CLI::App& app, ServeOptions& o) {
       ->capture_default_str();
 }
 
+void AddReasoningOptions(CLI::App& app, Parameters& defaults) {
+  AddThinkingOptions(app, defaults.thinking);
+  app.add_option_function<std::string>(
+         "--reasoning-format",
+         [&defaults](const std::string& form) { defaults.splits_thinking = form != "none"; },
+         "what replies do with thinking: auto (default), deepseek: tell it from the answer; none: leave it "
+         "in the text")
+      ->check(CLI::IsMember({"auto", "deepseek", "deepseek-legacy", "none"}));
+}
+
 void AddRouterOptions(CLI::App& app, ServeOptions& o) {
   app.add_option(
       "--kv-events", o.events.endpoint,
@@ -327,6 +337,7 @@ void AddServe(CLI::App& app) {
   AddRouterOptions(*serve, *o);
   AddReportOptions(*serve, *o);
   AddGenerateOptions(*serve, o->generate);
+  AddReasoningOptions(*serve, o->server.defaults);
   serve
       ->add_option("--prune", o->prune, "for requests that do not choose: none, auto, or methods joined by +")
       ->capture_default_str();
