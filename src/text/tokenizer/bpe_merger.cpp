@@ -28,6 +28,7 @@ class BpeMerger final : public Merger {
   void Encode(std::string_view piece, MergeScratch& scratch, std::vector<int32_t>& ids) const override;
 
  private:
+  bool MayBeWhole(std::string_view piece) const;
   bool EncodeWhole(std::string_view piece, std::vector<int32_t>& ids) const;
   void Split(std::string_view piece, std::vector<MergeSymbol>& symbols) const;
   void AddUnknown(std::vector<MergeSymbol>& symbols, bool& unknown_before) const;
@@ -56,6 +57,12 @@ BpeMerger::BpeMerger(const Vocabulary& vocabulary,
     }
     merges_.try_emplace(PairKey(*left_id, *right_id), Merge{static_cast<int32_t>(rank), *merged});
   }
+}
+
+bool BpeMerger::MayBeWhole(std::string_view piece) const {
+  if (options_.whole == WholePieces::kNewlines)
+    return piece.find_first_not_of('\n') == std::string_view::npos;
+  return options_.whole == WholePieces::kAll;
 }
 
 bool BpeMerger::EncodeWhole(std::string_view piece, std::vector<int32_t>& ids) const {
@@ -118,7 +125,7 @@ void BpeMerger::PushPair(MergeScratch& scratch, int32_t left) const {
 }
 
 void BpeMerger::Encode(std::string_view piece, MergeScratch& scratch, std::vector<int32_t>& ids) const {
-  if (options_.ignore_merges && EncodeWhole(piece, ids)) return;
+  if (MayBeWhole(piece) && EncodeWhole(piece, ids)) return;
   std::vector<MergeSymbol>& symbols = scratch.symbols;
   Split(piece, symbols);
   scratch.heap.clear();

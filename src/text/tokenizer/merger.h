@@ -50,12 +50,15 @@ class Merger {
   virtual void Encode(std::string_view piece, MergeScratch& scratch, std::vector<int32_t>& ids) const = 0;
 };
 
+// Which pieces that are tokens are not merged.
+enum class WholePieces { kNone, kNewlines, kAll };  // kNewlines: those of nothing but newlines
+
 struct BpeOptions {
   bool byte_level = false;     // symbols are letters of GPT-2's byte alphabet; else characters
   bool byte_fallback = false;  // characters without a token become byte tokens
   bool fuse_unknown = false;
-  bool ignore_merges = false;  // a piece that is a token is not merged
-  int32_t unknown = -1;        // -1: text without a token is dropped
+  WholePieces whole = WholePieces::kNone;
+  int32_t unknown = -1;  // -1: text without a token is dropped
 };
 
 // Byte-pair encoding (Sennrich et al. 2016): merges the pair with the lowest index in `merges` first.

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "text/tokenizer/merger.h"
 #include "text/tokenizer/regex.h"
 
 namespace coppice {
@@ -60,11 +61,20 @@ std::unique_ptr<PreTokenizer> MakePreTokenizerSequence(std::vector<std::unique_p
 std::unique_ptr<PreTokenizer> PreTokenizerFromJson(const nlohmann::json& json, const std::string& source,
                                                    bool last = true);
 
+// What the tokens of a GGUF file's BPE are made of.
+enum class GgufText {
+  kBytes,       // letters of GPT-2's byte alphabet
+  kCharacters,  // UTF-8 with U+2581 for a space, and <0x00> to <0xFF> for characters without a token
+};
+
+enum class GgufBos { kNo, kYes, kAlways };  // kAlways: whatever the file says
+
 // The pre-tokenizer that tokenizer.ggml.pre names, with defaults that depend on this name only.
 struct GgufPreTokenizer {
-  std::unique_ptr<PreTokenizer> pre_tokenizer;  // byte level
-  bool ignore_merges = false;
-  bool add_bos = false;
+  std::unique_ptr<PreTokenizer> pre_tokenizer;
+  WholePieces whole = WholePieces::kNone;
+  GgufBos add_bos = GgufBos::kNo;
+  GgufText text = GgufText::kBytes;
 };
 
 // Nothing for an unknown name.

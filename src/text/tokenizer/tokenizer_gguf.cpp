@@ -1,4 +1,5 @@
-// Tokenizers from tokenizer.ggml.* keys: "llama" (SentencePiece BPE) and "gpt2" (byte-level BPE). Key names:
+// Tokenizers from tokenizer.ggml.* keys: "llama" (SentencePiece BPE), "gpt2" (BPE, of bytes unless "pre" says
+// otherwise) and "gemma4" (the same with its own "pre"). Key names:
 // https://github.com/ggml-org/ggml/blob/master/docs/gguf.md; "pre" and the add_* keys as in llama.cpp.
 #include <fmt/format.h>
 
@@ -27,6 +28,13 @@ std::optional<int32_t> TokenId(const GgufMetadata& metadata, const std::string& 
   return static_cast<int32_t>(*id);
 }
 
+// Whether a name such as <0x0A> makes a token a byte token.
+enum class ByteNames {
+  kNone,
+  kUntyped,  // in a file without types
+  kAlways,  // also where the file calls it normal: some converters do for BPE, and llama.cpp goes by the name
+};
+
 // For files without types, which some small tools write: byte tokens are recognised by their names.
 std::vector<TokenType> TypesByName(const std::vector<std::string>& texts) {
   std::vector<TokenType> types;
@@ -37,10 +45,11 @@ std::vector<TokenType> TypesByName(const std::vector<std::string>& texts) {
 
 // `texts` with the types that the file gives them, but for tokens that end an answer.
 std::vector<TokenType> ReadTypes(const GgufMetadata& metadata, const std::vector<std::string>& texts,
-                                 bool spm) {
+                                 ByteNames bytes) {
   const std::optional<std::vector<int64_t>> stored = metadata.Integers("tokenizer.ggml.token_type");
-  std::vector<TokenType> types =
-      spm ? TypesByName(texts) : std::vector<TokenType>(texts.size(), TokenType::kNormal);
+  std::vector<TokenType> types = bytes == ByteNames::kNone
+                                     ? std::vector<TokenType>(texts.size(), TokenType::kNormal)
+                                     : TypesByName(texts);
   if (stored && stored->size() != texts.size()) {
     throw Error("[tokenizer] {}: tokenizer.ggml.token_type has {} entries for {} tokens", metadata.path(),
                 stored->size(), texts.size());
@@ -51,7 +60,8 @@ std::vector<TokenType> ReadTypes(const GgufMetadata& metadata, const std::vector
       throw Error("[tokenizer] {}: tokenizer.ggml.token_type of token {} is {}, expected 1 to 6",
                   metadata.path(), i, type);
     }
-    types[i] = type == 0 ? TokenType::kNormal : static_cast<TokenType>(type);
+    const bool known_byte = bytes == ByteNames::kAlways && types[i] == TokenType::kByte && type <= 1;
+    if (!known_byte) types[i] = type == 0 ? TokenType::kNormal : static_cast<TokenType>(type);
   }
   for (size_t i = 0; i < texts.size(); ++i) {
     if (IsEndName(texts[i])) types[i] = TokenType::kControl;
@@ -107,34 +117,39 @@ void SetSpm(const GgufMetadata& metadata, TokenizerParts& parts) {
   parts.merger = MakeSpmMerger(vocabulary, scores, id_or("unknown", 0).value_or(-1));
 }
 
-// Returns whether to add BOS if the file does not say.
-bool SetBpe(const GgufMetadata& metadata, TokenizerParts& parts) {
-  const Vocabulary& vocabulary = *parts.vocabulary;
+// The pre-tokenizer of a BPE model; where its name is missing or unknown, "default" and a note in `parts`.
+GgufPreTokenizer ReadPreTokenizer(const GgufMetadata& metadata, TokenizerParts& parts) {
   // Most converters call a model that they do not know "default", and old ones write no name.
-  const std::string name = metadata.String("tokenizer.ggml.pre").value_or("");
-  std::optional<GgufPreTokenizer> pre = PreTokenizerFromGgufName(name);
-  if (!pre) {
-    parts.note = fmt::format(
-        "{}: tokenizer.ggml.pre is {}, so texts are split as for \"default\": GPT-2's way, with punctuation "
-        "and "
-        "digits apart; answers may be worse than the model's",
-        metadata.path(),
-        name.empty() ? "missing" : fmt::format("\"{}\", which is not known", Printable(name)));
-    pre = DefaultGgufPreTokenizer();
-  }
+  const bool gemma = metadata.String("tokenizer.ggml.model") == "gemma4";
+  const std::string name = gemma ? "gemma4" : metadata.String("tokenizer.ggml.pre").value_or("");
+  if (std::optional<GgufPreTokenizer> pre = PreTokenizerFromGgufName(name)) return std::move(*pre);
+  parts.note = fmt::format(
+      "{}: tokenizer.ggml.pre is {}, so texts are split as for \"default\": GPT-2's way, with punctuation "
+      "and "
+      "digits apart; answers may be worse than the model's",
+      metadata.path(), name.empty() ? "missing" : fmt::format("\"{}\", which is not known", Printable(name)));
+  return DefaultGgufPreTokenizer();
+}
+
+void SetBpe(const GgufMetadata& metadata, GgufPreTokenizer pre, TokenizerParts& parts) {
+  const Vocabulary& vocabulary = *parts.vocabulary;
   parts.kind = "bpe";
-  parts.byte_level = true;
+  parts.byte_level = pre.text == GgufText::kBytes;
   parts.bos = TokenId(metadata, "tokenizer.ggml.bos_token_id", vocabulary);
   parts.eos = TokenId(metadata, "tokenizer.ggml.eos_token_id", vocabulary);
-  parts.pre_tokenizer = std::move(pre->pre_tokenizer);
-  parts.decoder = MakeByteLevelDecoder();
+  parts.pre_tokenizer = std::move(pre.pre_tokenizer);
+  if (parts.byte_level) {
+    parts.decoder = MakeByteLevelDecoder();
+  } else {
+    SetSpmText(parts, false, false);
+  }
   const BpeOptions options{
-      .byte_level = true,
-      .ignore_merges = pre->ignore_merges,
+      .byte_level = parts.byte_level,
+      .byte_fallback = !parts.byte_level,
+      .whole = pre.whole,
       .unknown = TokenId(metadata, "tokenizer.ggml.unknown_token_id", vocabulary).value_or(-1),
   };
   parts.merger = MakeBpeMerger(vocabulary, ReadMerges(metadata), options, metadata.path());
-  return pre->add_bos;
 }
 
 // Further ends, from a list that Ollama's converter writes. Ids outside the vocabulary stand for nothing.
@@ -154,23 +169,30 @@ std::unique_ptr<Tokenizer> Tokenizer::FromGguf(const GgufMetadata& metadata) {
   const std::optional<std::string> model = metadata.String("tokenizer.ggml.model");
   if (texts == nullptr && (!model || *model == "no_vocab" || *model == "none")) return nullptr;
   if (texts == nullptr) throw Error("[tokenizer] {}: tokenizer.ggml.tokens is missing", metadata.path());
-  if (!model || (*model != "llama" && *model != "gpt2")) {
-    throw Error("[tokenizer] {}: tokenizer.ggml.model '{}' is not supported; expected 'llama' or 'gpt2'",
-                metadata.path(), model.value_or(""));
+  if (!model || (*model != "llama" && *model != "gpt2" && *model != "gemma4")) {
+    throw Error(
+        "[tokenizer] {}: tokenizer.ggml.model '{}' is not supported; expected 'llama', 'gpt2' or 'gemma4'",
+        metadata.path(), model.value_or(""));
   }
   const bool spm = *model == "llama";
   TokenizerParts parts;
   parts.source = metadata.path();
-  parts.vocabulary = std::make_unique<Vocabulary>(*texts, ReadTypes(metadata, *texts, spm), metadata.path());
+  GgufPreTokenizer pre;
+  if (!spm) pre = ReadPreTokenizer(metadata, parts);
+  const GgufBos add_bos = spm ? GgufBos::kYes : pre.add_bos;
+  const ByteNames bytes = spm                                 ? ByteNames::kUntyped
+                          : pre.text == GgufText::kCharacters ? ByteNames::kAlways
+                                                              : ByteNames::kNone;
+  parts.vocabulary =
+      std::make_unique<Vocabulary>(*texts, ReadTypes(metadata, *texts, bytes), metadata.path());
   parts.raw_added = MatcherFromTypes(*parts.vocabulary, spm, metadata.path());
-  bool add_bos = true;
   if (spm) {
     SetSpm(metadata, parts);
   } else {
-    add_bos = SetBpe(metadata, parts);
+    SetBpe(metadata, std::move(pre), parts);
   }
-  if (metadata.Bool("tokenizer.ggml.add_bos_token").value_or(add_bos) && parts.bos)
-    parts.prefix = {*parts.bos};
+  const bool with_bos = metadata.Bool("tokenizer.ggml.add_bos_token").value_or(add_bos == GgufBos::kYes);
+  if ((with_bos || add_bos == GgufBos::kAlways) && parts.bos) parts.prefix = {*parts.bos};
   if (metadata.Bool("tokenizer.ggml.add_eos_token").value_or(false) && parts.eos) parts.suffix = {*parts.eos};
   for (const char* key : {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"}) {
     if (const std::optional<int32_t> id = TokenId(metadata, key, *parts.vocabulary))

@@ -125,7 +125,7 @@ TokenizerParts PartsFromTokenizerJson(const json& root, const std::string& sourc
       .byte_level = alphabet == ByteAlphabet::kImplied,
       .byte_fallback = BoolField(model, "byte_fallback", source, false),
       .fuse_unknown = BoolField(model, "fuse_unk", source, false),
-      .ignore_merges = BoolField(model, "ignore_merges", source, false),
+      .whole = BoolField(model, "ignore_merges", source, false) ? WholePieces::kAll : WholePieces::kNone,
   };
   HfTokens tokens = ReadTokens(model, options.byte_fallback, source);
   std::vector<HfAddedToken> added = ReadAdded(root, source);

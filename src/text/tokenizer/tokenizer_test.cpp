@@ -59,7 +59,9 @@ TEST_P(VocabTest, GivesTheKnownIdsAndDecodesBack) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, VocabTest, testing::Values("llama-spm", "llama-bpe", "gpt-2", "qwen2"));
+INSTANTIATE_TEST_SUITE_P(All, VocabTest,
+                         testing::Values("llama-spm", "llama-bpe", "gpt-2", "qwen2", "qwen35", "phi-3",
+                                         "refact", "deepseek-coder", "gemma-4"));
 
 TEST(TokenizerTest, Qwen2FolderEqualsQwen2Gguf) {
   const std::string path = SharedPath("data/tokenizer/ggml-vocab-qwen2.gguf");
