@@ -13,8 +13,8 @@
 
 namespace coppice {
 
-// How the answer to this prompt, which the template has made, marks its thinking; nullopt if the template has no
-// marks for that. `continued`: as in ThinkingStartOf().
+// How the answer to this prompt, which the template has made, marks its thinking; nullopt if the template has
+// no marks for that. `continued`: as in ThinkingStartOf().
 std::optional<Thinking> ThinkingOf(const Tokenizer& tokenizer, std::string_view chat_template,
                                    std::span<const int32_t> prompt,
                                    std::optional<std::string_view> continued = {});

@@ -88,8 +88,8 @@ struct Request {
   // with `forced`.
   std::shared_ptr<const TokenGrammar> grammar;
   std::vector<int32_t> forced;  // replace the first generated tokens, whatever the model predicts
-  // Gets the answer's tokens so far, and may choose the next one, whatever the model predicts; with a grammar,
-  // one that it allows. May be empty.
+  // Gets the answer's tokens so far, and may choose the next one, whatever the model predicts; with a
+  // grammar, one that it allows. May be empty.
   std::function<std::optional<int32_t>(std::span<const int32_t> answer)> force;
   // Gets the logits [vocab] from which each generated token is chosen. The first call comes after ttft_ms is
   // measured. May be empty.

@@ -32,6 +32,10 @@ constexpr auto kPairs = std::to_array<MarkPair>({
     {"<think>", "</think>"},                                     // Qwen 3, DeepSeek, GLM and many others
 });
 
+constexpr auto kSwitches =
+    std::to_array<std::string_view>({"enable_thinking", "thinking", "thinking_mode", "thinking_option",
+                                     "thinking_budget", "reasoning_effort"});
+
 // The line breaks that the template writes in front of the first `mark` in it, or behind it: as escapes of a
 // Jinja string, or as they are.
 std::string BreaksBefore(std::string_view chat_template, std::string_view mark) {
@@ -84,8 +88,11 @@ ordered_json EffortFor(std::string_view chat_template, const ThinkingWish& wish)
 
 std::optional<ThinkingForm> ThinkingFormOf(std::string_view chat_template) {
   const auto has = [&](std::string_view text) { return chat_template.find(text) != chat_template.npos; };
+  const bool has_switch =
+      std::ranges::any_of(kSwitches, [&](std::string_view name) { return HasName(chat_template, name); });
   if (has("<|start|>assistant") && has(kMessage)) {
     return ThinkingForm{.channels = true,
+                        .has_switch = true,
                         .force = has(kChannel) ? "<|end|><|start|>assistant<|channel|>final<|message|>"
                                                : "<|eom|><|start|>assistant to=user<|message|>"};
   }
@@ -94,6 +101,7 @@ std::optional<ThinkingForm> ThinkingFormOf(std::string_view chat_template) {
     return ThinkingForm{.open = std::string(pair.open),
                         .close = std::string(pair.close),
                         .anywhere = pair.anywhere,
+                        .has_switch = has_switch,
                         .force = BreaksBefore(chat_template, pair.close) + std::string(pair.close) +
                                  BreaksBehind(chat_template, pair.close)};
   }

@@ -17,6 +17,9 @@ struct ThinkingForm {
   // The answer is messages with headers: <|channel|>analysis<|message|>...<|end|><|start|>assistant... of
   // gpt-oss, or " to=self<|message|>" of Muse Glimmer. There are no other marks then.
   bool channels = false;
+  // Whether the template can turn it on or off. Templates without a switch may only show earlier thinking, of
+  // other models: an answer in a form then begins at once, unless the prompt has begun the thinking.
+  bool has_switch = false;
   std::string force = {};  // what ends the thinking where the model does not, as the template writes it
 };
 

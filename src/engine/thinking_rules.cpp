@@ -9,31 +9,41 @@ namespace coppice {
 
 using namespace grammar;  // of expressions
 
-Expr WithThinking(const Thinking& thinking, Expr answer) {
-  const ThinkingForm& form = thinking.form;
-  const bool inside = thinking.start == ThinkingStart::kInside;
-  if (!inside && thinking.start != ThinkingStart::kBefore) return answer;
-  if (!form.channels) {
-    const Expr blanks = Repeat(Chars({{'\t', '\n'}, {' ', ' '}}), 0, 4);
-    const Expr rest = Sequence({Until(form.close), blanks});
-    return Sequence({inside ? rest : Optional(Sequence({blanks, Text(form.open), rest})), std::move(answer)});
-  }
-  // gpt-oss' headers, and Muse Glimmer's, which have no channels.
+namespace {
+
+// gpt-oss' headers, and Muse Glimmer's, which have no channels.
+Expr WithMessages(const ThinkingForm& form, bool inside, MessageForms messages) {
   const bool has_channels = form.force.find("<|channel|>") != form.force.npos;
   const Expr end = Sequence({Until(has_channels ? "<|end|>" : "<|eom|>"), Text("<|start|>assistant")});
   const Expr begin =
       has_channels
           ? Choice({Text("<|channel|>analysis<|message|>"), Text("<|channel|>commentary<|message|>")})
           : Text(" to=self<|message|>");
-  const Expr final = has_channels ? Sequence({Text("<|channel|>final"), Optional(Text(" <|constrain|>json"))})
-                                  : Optional(Text(" to=user"));
+  const Expr header = has_channels
+                          ? Sequence({Text("<|channel|>final"), Optional(Text(" <|constrain|>json"))})
+                          : Optional(Text(" to=user"));
+  std::vector<Expr> last;
+  if (messages.answer) last.push_back(Sequence({header, Text("<|message|>"), *std::move(messages.answer)}));
+  if (messages.other) last.push_back(*std::move(messages.other));
   std::vector<Expr> parts;
   if (inside) parts.push_back(end);
   parts.push_back(Repeat(Sequence({begin, end}), 0));
-  parts.push_back(final);
-  parts.push_back(Text("<|message|>"));
-  parts.push_back(std::move(answer));
+  parts.push_back(Choice(std::move(last)));
   return Sequence(std::move(parts));
+}
+
+}  // namespace
+
+Expr WithThinking(const Thinking& thinking, MessageForms messages) {
+  const ThinkingForm& form = thinking.form;
+  const bool inside = thinking.start == ThinkingStart::kInside;
+  const bool may_begin = thinking.start == ThinkingStart::kBefore && form.has_switch;
+  if (form.channels && (inside || may_begin)) return WithMessages(form, inside, std::move(messages));
+  Expr answer = *std::move(messages.answer);
+  if (!inside && !may_begin) return answer;
+  const Expr blanks = Repeat(Chars({{'\t', '\n'}, {' ', ' '}}), 0, 4);
+  const Expr rest = Sequence({Until(form.close), blanks});
+  return Sequence({inside ? rest : Optional(Sequence({blanks, Text(form.open), rest})), std::move(answer)});
 }
 
 std::vector<TokenGrammar::Mark> ThinkingGrammarMarks(const Tokenizer& tokenizer, const Thinking& thinking) {

@@ -1,6 +1,7 @@
 // Grammars of answers in front of which a model thinks.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "engine/thinking.h"
@@ -10,9 +11,14 @@
 
 namespace coppice {
 
-// `answer` behind the thinking, which may be anything: a model may think first, or goes on to think where the
-// prompt has begun that.
-grammar::Expr WithThinking(const Thinking& thinking, grammar::Expr answer);
+// The answer behind the thinking, which may be anything: a model may think first (ThinkingForm::has_switch),
+// or goes on to think where the prompt has begun that.
+struct MessageForms {
+  std::optional<grammar::Expr> answer = {};
+  // With ThinkingForm::channels: instead of the answer, a message with its own header.
+  std::optional<grammar::Expr> other = {};
+};
+grammar::Expr WithThinking(const Thinking& thinking, MessageForms messages);
 
 // The control tokens that such a grammar reads.
 std::vector<TokenGrammar::Mark> ThinkingGrammarMarks(const Tokenizer& tokenizer, const Thinking& thinking);

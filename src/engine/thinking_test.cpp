@@ -206,6 +206,9 @@ TEST(ThinkingForm, OfTemplates) {
   EXPECT_EQ(Form("'<think{}>'.format(HYTK) '</think{}>'.format(HYTK) HYTK = ':opensource'").close,
             "</think:opensource>");
   EXPECT_TRUE(Form(kHarmony).channels);
+  EXPECT_FALSE(Form(kQwen).has_switch);
+  EXPECT_FALSE(Form("{{ '<think>' + message.thinking + '</think>' }}").has_switch);
+  EXPECT_TRUE(Form("{% if enable_thinking %}<think>{% else %}</think>{% endif %}").has_switch);
 }
 
 TEST(ThinkingForm, WhereAnAnswerBegins) {

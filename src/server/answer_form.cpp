@@ -18,6 +18,7 @@
 #include "grammar/json_schema.h"
 #include "grammar/json_text.h"
 #include "grammar/regex_rules.h"
+#include "server/call_rules.h"
 #include "server/errors.h"
 
 namespace coppice {
@@ -60,122 +61,6 @@ Expr FormOf(const Parameters& p, Rules& rules, WorkBudget& budget) {
   }
 }
 
-// How much of the functions' parameters the grammar keeps: all that it can, no large lengths and counts, or
-// that arguments are objects.
-enum class Fitting { kFull, kSmall, kObjects };
-
-constexpr int64_t kSmallRepeats = 64;
-constexpr size_t kMaxNotes = 32;       // functions whose parameters are not wholly enforced
-constexpr size_t kMaxNoteBytes = 256;  // of one
-
-// The calls that answers may consist of.
-class CallRules {
- public:
-  // `fitting`: how far arguments fit the functions' parameters.
-  CallRules(const Parameters& p, ToolFormat format, Fitting fitting, Rules& rules, WorkBudget& budget)
-      : p_(p),
-        format_(format),
-        fitting_(fitting),
-        rules_(rules),
-        budget_(budget),
-        space_(Rule(rules.Add(JsonSpace()))) {
-    std::vector<Expr> objects;
-    std::vector<Expr> named;  // Mistral's later form
-    for (const ordered_json& tool : *p.tools) {
-      const ordered_json& function = tool["function"];
-      const std::string name = function["name"];
-      if (p.tool_choice == ToolChoice::kOne && name != p.tool_name) continue;
-      const Expr arguments = Rule(rules_.Add(Arguments(function)));
-      const char* key = format == ToolFormat::kLlama ? "parameters" : "arguments";
-      objects.push_back(Sequence({Text(ordered_json(name).dump()), Text(","), space_,
-                                  Text(fmt::format("\"{}\":", key)), space_, arguments}));
-      named.push_back(Sequence({Text(name + "[ARGS]"), arguments}));
-    }
-    object_ = rules_.Add(Sequence(
-        {Text("{"), space_, Text("\"name\":"), space_, Choice(std::move(objects)), space_, Text("}")}));
-    named_ = rules_.Add(Choice(std::move(named)));
-  }
-
-  // What begins calls behind text; empty if nothing does.
-  std::string Mark() const {
-    return format_ == ToolFormat::kHermes    ? "<tool_call>"
-           : format_ == ToolFormat::kMistral ? "[TOOL_CALLS]"
-                                             : "";
-  }
-
-  // One call, or several where the request allows that, behind the mark.
-  Expr CallsBehindMark() const {
-    const Expr object = Rule(object_);
-    const auto more = [&](std::vector<Expr> parts) {
-      return p_.parallel_tool_calls ? Repeat(Sequence(std::move(parts)), 0) : Sequence({});
-    };
-    switch (format_) {
-      case ToolFormat::kHermes: {
-        const Expr call = Sequence({space_, object, space_, Text("</tool_call>")});
-        return Sequence({call, more({space_, Text("<tool_call>"), call})});
-      }
-      case ToolFormat::kLlama:
-        return Sequence({object, more({Text(";"), space_, object})});
-      case ToolFormat::kMistral: {
-        const Expr list = Sequence({space_, Text("["), object, more({Text(","), space_, object}), Text("]")});
-        const Expr call = Rule(named_);
-        return Choice({list, Sequence({call, more({Text("[TOOL_CALLS]"), call})})});
-      }
-    }
-    return object;
-  }
-
-  std::vector<std::string> TakeNotes() { return std::move(not_enforced_); }
-
-  Expr Calls() const { return Sequence({Text(Mark()), CallsBehindMark()}); }
-
- private:
-  // A schema that a grammar cannot keep is an error if the function is strict; otherwise the keywords that it
-  // cannot keep are noted.
-  Expr Arguments(const ordered_json& function) {
-    const ordered_json parameters = function.value("parameters", ordered_json());
-    const std::string name = function["name"];
-    if (!parameters.is_object() || parameters.empty()) return AddJsonObject(rules_);
-    if (IsStrict(function)) {
-      try {
-        return AddJsonSchema(parameters, rules_, budget_);
-      } catch (const Error& error) {
-        throw BadField("tools", fmt::format("{}: {}", name, error.what()));
-      }
-    }
-    if (fitting_ == Fitting::kObjects) {
-      Note(name, {"parameters"});
-      return AddJsonObject(rules_);
-    }
-    std::vector<std::string> dropped;
-    Expr arguments = AddArguments(parameters, rules_, dropped, budget_,
-                                  fitting_ == Fitting::kFull ? limits::kMaxGrammarRepeats : kSmallRepeats);
-    if (!dropped.empty()) Note(name, dropped);
-    return arguments;
-  }
-
-  void Note(const std::string& name, const std::vector<std::string>& keywords) {
-    if (not_enforced_.size() >= kMaxNotes) return;
-    std::string note = fmt::format("tools.{}: {}", name, fmt::join(keywords, ", "));
-    if (note.size() > kMaxNoteBytes) note = note.substr(0, kMaxNoteBytes - 3) + "...";
-    not_enforced_.push_back(std::move(note));
-  }
-
-  static bool IsStrict(const ordered_json& function) {
-    return function.contains("strict") && function["strict"] == true;
-  }
-
-  const Parameters& p_;
-  const ToolFormat format_;
-  const Fitting fitting_;
-  Rules& rules_;
-  WorkBudget& budget_;
-  const Expr space_;
-  int32_t object_ = 0;
-  int32_t named_ = 0;
-  std::vector<std::string> not_enforced_;
-};
-
 // The answer of a model that has functions: calls, if it must call; else calls or the form; else text,
 // behind which calls may come. Null if calls cannot be told from text.
 std::optional<Expr> WithCalls(const Parameters& p, const CallRules& calls, Expr form) {
@@ -185,18 +70,35 @@ std::optional<Expr> WithCalls(const Parameters& p, const CallRules& calls, Expr 
   return Choice({Without(calls.Mark()), Sequence({Until(calls.Mark()), calls.CallsBehindMark()})});
 }
 
+// The same where each message has a header: calls, the form, or a text.
+MessageForms MessagesWithCalls(const Parameters& p, const CallRules& calls, Expr form) {
+  MessageForms messages{.answer = std::nullopt, .other = calls.Calls()};
+  if (p.tool_choice == ToolChoice::kAny || p.tool_choice == ToolChoice::kOne) return messages;
+  messages.answer = p.form == AnswerForm::kFree ? Without("<|start|>") : std::move(form);
+  return messages;
+}
+
 CompiledForm CompileFitting(const Parameters& p, std::optional<ToolFormat> tools,
                             const std::optional<Thinking>& thinking, Fitting fitting, WorkBudget budget) {
   Rules rules;
   CompiledForm form;
-  std::optional<Expr> root = FormOf(p, rules, budget);
-  if (tools) {
+  Expr answer = FormOf(p, rules, budget);
+  const bool has_channels = thinking && thinking->form.channels;
+  std::optional<Expr> root;
+  if (tools && *tools == ToolFormat::kChannels && has_channels && thinking->start != ThinkingStart::kAnswer) {
     CallRules calls(p, *tools, fitting, rules, budget);
     form.not_enforced = calls.TakeNotes();
-    root = WithCalls(p, calls, std::move(*root));
+    root = WithThinking(*thinking, MessagesWithCalls(p, calls, std::move(answer)));
+  } else {
+    root = std::move(answer);
+    if (tools) {
+      CallRules calls(p, *tools, fitting, rules, budget);
+      form.not_enforced = calls.TakeNotes();
+      root = WithCalls(p, calls, std::move(*root));
+    }
+    if (root && thinking) root = WithThinking(*thinking, {.answer = std::move(*root)});
   }
   if (!root) return form;
-  if (thinking) root = WithThinking(*thinking, std::move(*root));
   rules.root = rules.Add(std::move(*root));
   form.automaton = std::make_shared<const Automaton>(Compile(rules, budget));
   return form;
@@ -233,8 +135,8 @@ std::string KeyOf(const Parameters& p, std::optional<ToolFormat> tools,
                        p.tool_name, p.parallel_tool_calls, p.tools->dump());
   }
   if (thinking)
-    key += fmt::format("\n{} {} {}", static_cast<int>(thinking->start), thinking->form.open,
-                       thinking->form.force);
+    key += fmt::format("\n{} {} {} {}", static_cast<int>(thinking->start), thinking->form.has_switch,
+                       thinking->form.open, thinking->form.force);
   return key;
 }
 

@@ -48,8 +48,9 @@ AnswerParser::AnswerParser(ToolFormat format, const ordered_json& tools, bool ba
     : names_(ToolNames(tools)),
       tools_(tools),
       undecided_(bare),
-      scan_(names_, format == ToolFormat::kHermes ? ToolMarks(format).front() : ""),
-      inner_(format, names_) {}
+      scan_(names_,
+            format == ToolFormat::kHermes || format == ToolFormat::kXml ? ToolMarks(format).front() : ""),
+      inner_(format, names_, &tools_) {}
 
 std::vector<AnswerPart> AnswerParser::Push(std::string_view text) {
   if (!undecided_) return inner_.Push(text);

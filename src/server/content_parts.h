@@ -24,12 +24,13 @@ std::optional<std::string> TextOfPart(const nlohmann::ordered_json& part, const 
 std::string TextOfContent(const nlohmann::ordered_json& content, const std::string& field,
                           std::vector<std::string>& ignored);
 
-// Takes the parts that are thinking (Anthropic's and Mistral's {"type": "thinking"}, and {"type": "reasoning"})
+// Takes the parts that are thinking ({"type": "thinking"} of Anthropic and Mistral, {"type": "reasoning"})
 // from a message's content, if that is a list, and returns their texts, with an empty line between them.
 std::string TakeThoughts(nlohmann::ordered_json& content);
 
 // A chat's messages as OpenAI's API has them, changed so that every content is a text, calls are in
-// `tool_calls` and an assistant's thinking in `reasoning_content`: parts, refusals, and the deprecated function_call and role function. Throws HttpError.
+// `tool_calls` and an assistant's thinking is in `reasoning_content`: parts, refusals, and the deprecated
+// function_call and role function. Throws HttpError.
 void SimplifyMessages(nlohmann::ordered_json& messages, std::vector<std::string>& ignored);
 
 }  // namespace coppice

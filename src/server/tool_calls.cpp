@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/fnv.h"
+#include "engine/marks.h"
 #include "formats/json.h"
 #include "server/errors.h"
 
@@ -17,7 +18,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr const char* kBlanks = " \t\r\n";
 constexpr std::string_view kHermesEnd = "</tool_call>";
 constexpr std::string_view kMistralArguments = "[ARGS]";
 
@@ -27,6 +27,12 @@ std::string_view MarkOf(ToolFormat format) {
       return "<|python_tag|>";
     case ToolFormat::kMistral:
       return "[TOOL_CALLS]";
+    case ToolFormat::kChannels:
+      return "<|channel|>";
+    case ToolFormat::kPython:
+      return "<|tool_call_start|>";
+    case ToolFormat::kGemma4:
+      return "<|tool_call>";
     default:
       return "<tool_call>";
   }
@@ -34,19 +40,14 @@ std::string_view MarkOf(ToolFormat format) {
 
 // What may stand between calls.
 const char* SeparatorsOf(ToolFormat format) {
-  return format == ToolFormat::kHermes ? kBlanks : format == ToolFormat::kLlama ? " \t\r\n;," : " \t\r\n[],";
+  return format == ToolFormat::kLlama ? " \t\r\n;," : format == ToolFormat::kMistral ? " \t\r\n[]," : kBlanks;
 }
 
-bool IsPartOf(std::string_view begin, std::string_view whole) {
-  return begin.size() < whole.size() && whole.starts_with(begin);
-}
-
-// The length of the longest end of `text` that begins `mark`.
-size_t BegunMark(std::string_view text, std::string_view mark) {
-  for (size_t size = std::min(text.size(), mark.size() - 1); size > 0; --size) {
-    if (text.ends_with(mark.substr(0, size))) return size;
-  }
-  return 0;
+// The texts that begin calls. Those after the first are part of what the form's parser reads.
+std::vector<std::string_view> BeginMarks(ToolFormat format) {
+  if (format == ToolFormat::kXml) return {MarkOf(format), "<function="};
+  if (format == ToolFormat::kChannels) return {"<|start|>assistant", "<|channel|>", "to=functions."};
+  return {MarkOf(format)};
 }
 
 bool IsNameCharacter(char c) {
@@ -87,16 +88,33 @@ std::optional<ToolCall> CallOf(const std::string& object, const std::string& nam
 
 ToolFormat ToolFormatOf(std::string_view chat_template) {
   const auto has = [&](std::string_view text) { return chat_template.find(text) != chat_template.npos; };
-  if (has("<tool_call>")) return ToolFormat::kHermes;
+  if (has("<|tool_call>call:")) return ToolFormat::kGemma4;
+  if (has("to=functions.") || (has("\"functions.\"") && has("<|channel|>commentary")))
+    return ToolFormat::kChannels;
+  if (has("<|tool_call_start|>") || has("<|tool_list_start|>") || has("List of tools: ["))
+    return ToolFormat::kPython;
+  if (has("<tool_call>")) return has("<function=") ? ToolFormat::kXml : ToolFormat::kHermes;
   if (has("[TOOL_CALLS]")) return ToolFormat::kMistral;
   return has("<|python_tag|>") || has("\"parameters\": dictionary") ? ToolFormat::kLlama
                                                                     : ToolFormat::kHermes;
 }
 
 std::vector<std::string_view> ToolMarks(ToolFormat format) {
-  if (format == ToolFormat::kHermes) return {MarkOf(format), kHermesEnd};
-  if (format == ToolFormat::kMistral) return {MarkOf(format), kMistralArguments};
-  return {MarkOf(format)};
+  switch (format) {
+    case ToolFormat::kHermes:
+    case ToolFormat::kXml:
+      return {MarkOf(format), kHermesEnd};
+    case ToolFormat::kMistral:
+      return {MarkOf(format), kMistralArguments};
+    case ToolFormat::kChannels:
+      return {MarkOf(format), "<|start|>", "<|message|>", "<|constrain|>", "<|call|>", "<|end|>"};
+    case ToolFormat::kGemma4:
+      return {MarkOf(format), "<tool_call|>", "<|\"|>"};
+    case ToolFormat::kPython:
+      return {MarkOf(format), "<|tool_call_end|>"};
+    default:
+      return {MarkOf(format)};
+  }
 }
 
 std::string ToolCallId(ToolFormat format, std::string_view answer, size_t number) {
@@ -167,10 +185,19 @@ bool ToolCallParser::TakeText(bool at_end, std::vector<AnswerPart>& parts) {
       return in_calls_ = true;
     }
   }
-  const std::string_view mark = MarkOf(format_);
-  const size_t at = held_.find(mark);
+  if (!StripLeftOver(at_end)) return false;
+  std::string_view mark;
+  size_t at = held_.npos;
+  size_t begun = 0;
+  for (const std::string_view one : BeginMarks(format_)) {
+    if (const size_t found = held_.find(one); found < at) {
+      at = found;
+      mark = one;
+    }
+    begun = std::max(begun, BegunMark(held_, one));
+  }
   size_t text = std::min(at, held_.size());
-  if (at == held_.npos && !at_end) text -= BegunMark(held_, mark);
+  if (at == held_.npos && !at_end) text -= begun;
   // White space in front of a call belongs to it.
   size_t said = at == held_.npos && at_end && calls_ == 0
                     ? text
@@ -181,15 +208,20 @@ bool ToolCallParser::TakeText(bool at_end, std::vector<AnswerPart>& parts) {
     held_.erase(0, at_end ? held_.size() : said);
     return false;
   }
-  mark_ = held_.substr(said, at + mark.size() - said);
-  held_.erase(0, at + mark.size());
+  const bool is_read = format_ == ToolFormat::kChannels || mark != MarkOf(format_);
+  const size_t begin = at + (is_read ? 0 : mark.size());
+  mark_ = held_.substr(said, begin - said);
+  held_.erase(0, begin);
   end_ = {};
+  searched_ = 0;
+  tries_ = 0;
   return in_calls_ = true;
 }
 
 ToolCallParser::Next ToolCallParser::TakeSeparators(bool at_end) {
   const std::string_view begin = MarkOf(format_);
-  const std::string_view end = format_ == ToolFormat::kHermes ? kHermesEnd : begin;
+  const bool has_end = format_ == ToolFormat::kHermes || format_ == ToolFormat::kXml;
+  const std::string_view end = has_end ? kHermesEnd : begin;
   while (!held_.empty()) {
     if (!at_end && (IsPartOf(held_, begin) || IsPartOf(held_, end))) return Next::kUnknown;
     size_t size =
@@ -220,6 +252,8 @@ std::optional<std::string> ToolCallParser::TakeName(bool at_end) {
 }
 
 bool ToolCallParser::TakeCall(bool at_end, std::vector<AnswerPart>& parts) {
+  if (format_ == ToolFormat::kChannels) return TakeMessage(at_end, parts);
+  if (format_ == ToolFormat::kPython || format_ == ToolFormat::kGemma4) return TakeBlock(at_end, parts);
   if (end_.at == 0 && name_.empty()) {
     const Next next = TakeSeparators(at_end);
     if (next == Next::kUnknown) return false;
@@ -234,6 +268,7 @@ bool ToolCallParser::TakeCall(bool at_end, std::vector<AnswerPart>& parts) {
     }
   }
   if (held_.empty() && !at_end) return false;
+  if (format_ == ToolFormat::kXml && held_.starts_with('<')) return TakeBlock(at_end, parts);
   if (held_.empty() || held_.front() != '{') {
     GiveUp(0, parts);
     return true;
@@ -245,18 +280,65 @@ bool ToolCallParser::TakeCall(bool at_end, std::vector<AnswerPart>& parts) {
   }
   end_ = {};
   std::optional<ToolCall> call = CallOf(held_.substr(0, *end), name_);
-  if (!call || std::ranges::find(names_, call->name) == names_.end()) {
+  if (!call || !functions_.Has(call->name)) {
     GiveUp(*end, parts);
     return true;
   }
   held_.erase(0, *end);
+  EmitCalls({*std::move(call)}, parts);
+  return true;
+}
+
+void ToolCallParser::EmitCalls(std::vector<ToolCall> calls, std::vector<AnswerPart>& parts) {
   mark_.clear();
   name_.clear();
   name_mark_.clear();
   at_start_ = false;
   after_call_ = true;
-  ++calls_;
-  parts.push_back({.call = std::move(call)});
+  searched_ = 0;
+  tries_ = 0;
+  for (ToolCall& call : calls) {
+    ++calls_;
+    parts.push_back({.call = std::move(call)});
+  }
+}
+
+// held_ begins with a header, which ends with <|message|>.
+bool ToolCallParser::TakeMessage(bool at_end, std::vector<AnswerPart>& parts) {
+  constexpr std::string_view kHeaderEnd = "<|message|>";
+  constexpr std::string_view kRecipient = "to=functions.";
+  constexpr size_t kMostHeader = 256;
+  const size_t message = held_.find(kHeaderEnd);
+  const std::string_view header = std::string_view(held_).substr(0, message);
+  const bool too_long = header.size() > kMostHeader + kHeaderEnd.size() || header.find('\n') != header.npos;
+  if (message == held_.npos && !at_end && !too_long) return false;
+  const size_t to = header.find(kRecipient);
+  std::string name;
+  if (message != held_.npos && !too_long && to != header.npos) {
+    const std::string_view rest = header.substr(to + kRecipient.size());
+    name = rest.substr(0, rest.find_first_of(" <\t"));
+  }
+  // Behind a message for the reader comes its text.
+  if (name.empty() || !functions_.Has(name)) {
+    GiveUp(message == held_.npos ? 1 : message + kHeaderEnd.size(), parts);
+    return true;
+  }
+  const size_t begin = held_.find_first_not_of(kBlanks, message + kHeaderEnd.size());
+  if (begin == held_.npos && !at_end) return false;
+  std::optional<size_t> end =
+      begin == held_.npos ? std::nullopt : end_.Find(std::string_view(held_).substr(begin));
+  const bool is_object = begin != held_.npos && held_[begin] == '{';
+  if (is_object && !end && !at_end) return false;
+  std::optional<ToolCall> call;
+  if (is_object && end) call = CallOf(held_.substr(begin, *end), name);
+  end_ = {};
+  if (!call) {
+    GiveUp(message + kHeaderEnd.size(), parts);
+    return true;
+  }
+  held_.erase(0, begin + *end);
+  EmitCalls({*std::move(call)}, parts);
+  in_calls_ = false;
   return true;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,7 +15,16 @@ enum class ToolFormat {
   kHermes,   // <tool_call>{"name": N, "arguments": A}</tool_call>: Qwen, SmolLM2, Hermes; the general form
   kLlama,    // the answer is {"name": N, "parameters": A}, perhaps behind <|python_tag|>: Llama 3.1 and 3.2
   kMistral,  // [TOOL_CALLS][{"name": N, "arguments": A}, ...], or [TOOL_CALLS]N[ARGS]A
+  // <tool_call><function=N><parameter=K>\nV\n</parameter>...</function></tool_call>: Qwen3-Coder, Qwen3.5,
+  // Nemotron 3. Some models leave the outer tags out; Hermes' form is taken, too.
+  kXml,
+  kChannels,  // a message with the header " to=functions.N", before or behind its channel, and A: gpt-oss
+  kPython,    // <|tool_call_start|>[N(K="V", ...), ...]<|tool_call_end|>: LFM2
+  kGemma4,    // <|tool_call>call:N{K:<|"|>V<|"|>,...}<tool_call|>
 };
+
+inline constexpr size_t kMaxCalls = 256;           // of one list, as kMaxTools
+inline constexpr size_t kMaxCallArguments = 1024;  // of one call in a form of its own
 
 // The form that a template with this text asks for.
 ToolFormat ToolFormatOf(std::string_view chat_template);
@@ -37,13 +47,28 @@ struct AnswerPart {
   std::optional<ToolCall> call = {};
 };
 
+// The functions that may be called: `tools` as CheckTools() takes them, or nullptr where only the names are
+// known.
+struct CallableFunctions {
+  std::vector<std::string> names;
+  const nlohmann::ordered_json* tools = nullptr;
+
+  bool Has(std::string_view name) const;
+  // Whether this begins a name, or is one.
+  bool HasBeginning(std::string_view begin) const;
+  // {"name", "parameters"}, or null.
+  nlohmann::ordered_json Find(std::string_view name) const;
+};
+
 // Takes an answer's text piece by piece. Holds text back while it may belong to a call; what turns out to be
 // none is text. White space between calls is left out.
 class ToolCallParser {
  public:
-  // `names`: the functions that may be called; what names another is text.
-  ToolCallParser(ToolFormat format, std::vector<std::string> names)
-      : format_(format), names_(std::move(names)) {}
+  // `names`: the functions that may be called; what names another is text. `tools`: their definitions, which
+  // must outlive this object, for the types of arguments; may be null.
+  ToolCallParser(ToolFormat format, std::vector<std::string> names,
+                 const nlohmann::ordered_json* tools = nullptr)
+      : format_(format), functions_{std::move(names), tools} {}
 
   std::vector<AnswerPart> Push(std::string_view text);
   // The answer has ended.
@@ -67,6 +92,13 @@ class ToolCallParser {
   // Each takes something from the front of held_ and returns true, or returns false: more text is needed.
   bool TakeText(bool at_end, std::vector<AnswerPart>& parts);
   bool TakeCall(bool at_end, std::vector<AnswerPart>& parts);
+  // Of the forms of call_forms.h.
+  bool TakeBlock(bool at_end, std::vector<AnswerPart>& parts);
+  bool TakeMessage(bool at_end, std::vector<AnswerPart>& parts);
+  // Whether the block may end behind its end mark, which ends at `end`; nullopt: more text is needed.
+  std::optional<bool> MayEndBlock(size_t end, bool at_end) const;
+  void EmitCalls(std::vector<ToolCall> calls, std::vector<AnswerPart>& parts);
+  bool StripLeftOver(bool at_end);
   enum class Next { kCall, kText, kUnknown };
   // Takes what stands between calls, and says what follows it; kUnknown: more text is needed.
   Next TakeSeparators(bool at_end);
@@ -77,7 +109,7 @@ class ToolCallParser {
   void GiveUp(size_t bytes, std::vector<AnswerPart>& parts);
 
   const ToolFormat format_;
-  const std::vector<std::string> names_;
+  const CallableFunctions functions_;
   std::string held_;
   bool in_calls_ = false;
   std::string mark_;         // what introduced the calls; it is text if no call follows
@@ -87,6 +119,8 @@ class ToolCallParser {
   bool after_call_ = false;  // no text since the last call
   int calls_ = 0;
   ObjectEnd end_;
+  size_t searched_ = 0;  // of held_: up to there no end mark of the block begins
+  int tries_ = 0;        // end marks that did not end it
 };
 
 }  // namespace coppice

@@ -12,7 +12,7 @@ import time
 import unittest
 
 from server_case import CTX, Case, MODEL, PROGRAM
-from chat_model import write_chat_model
+from chat_model import TEMPLATE, write_chat_model
 from server_support import Server
 
 WILD = {"temperature": 1.5, "top_p": 1, "min_p": 0, "max_tokens": 400}
@@ -150,11 +150,13 @@ class Calls(unittest.TestCase):
         "required": ["place", "days"], "additionalProperties": False}}}
     CLOCK = {"type": "function", "function": {"name": "clock", "parameters": {"type": "object", "properties": {}, "additionalProperties": False}}}
 
+    words = ""  # of the template, which say the form of calls
+
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         path = f"{cls.folder.name}/chat.gguf"
-        write_chat_model(MODEL, path)
+        write_chat_model(MODEL, path, TEMPLATE + cls.words)
         cls.server = Server(PROGRAM, path, "-c", CTX, "--cache-ram", "0").wait_ready()
 
     @classmethod
@@ -244,6 +246,22 @@ class Calls(unittest.TestCase):
             self.assertEqual(status, 200)
             for field in ("ignored_parameters", "tool_call_errors"):
                 self.assertEqual(events.count(f'"{field}"'), 1, events)
+
+
+class XmlCalls(Calls):
+    words = "{# tools tool_calls <tool_call> <function=example> #}"
+
+
+class PythonCalls(Calls):
+    words = "{# tools tool_calls <|tool_call_start|> #}"
+
+
+class GemmaCalls(Calls):
+    words = "{# tools tool_calls <|tool_call>call:example #}"
+
+
+class ChannelCalls(Calls):
+    words = "{# tools tool_calls <|start|>assistant<|channel|>commentary<|message|> to=functions.example #}"
 
 
 if __name__ == "__main__":

@@ -100,6 +100,16 @@ export class AnswerView {
     this.node = el('section', {class: 'column'}, el('div', {class: 'who'}, el('span', {}, title), this.copy), this.body);
     this.timer = 0;
     this.drawMs = 0;
+    this.thought = null;
+  }
+
+  // What the model thinks, folded above its answer.
+  think(text) {
+    if (this.thought === null) {
+      this.thought = el('div');
+      this.body.before(el('details', {class: 'thinking'}, el('summary', {}, 'Thinking'), this.thought));
+    }
+    this.thought.append(text);
   }
 
   add(text) {

@@ -181,13 +181,15 @@ export class Conversation {
       const choice = event.choices && event.choices[0];
       if (choice && choice.finish_reason) end.finish = choice.finish_reason;
       const text = (choice && (choice.delta ? choice.delta.content : choice.text)) || '';
-      if (text === '') continue;
+      const thought = (choice && choice.delta && choice.delta.reasoning_content) || '';
+      if (text === '' && thought === '') continue;
       if (view.firstMs === null) {
         view.firstMs = performance.now() - progress.begin;
         progress.answer();
         say('First token after ' + seconds(view.firstMs));
       }
-      view.add(text);
+      if (thought !== '') view.think(thought);
+      if (text !== '') view.add(text);
     }
     if (isPictured && end.prune) this.picture.finish(end.prune);
     return end;

@@ -256,7 +256,7 @@ std::shared_ptr<const TokenGrammar> FormGrammar(const FormOptions& o, Engine& en
       grammar::Expr value = AddJsonSchema(ParseOrderedJson(text, "JSON"), rules);
       rules.root = rules.Add(std::move(value));
     }
-    if (thinking) rules.root = rules.Add(WithThinking(*thinking, grammar::Rule(rules.root)));
+    if (thinking) rules.root = rules.Add(WithThinking(*thinking, {.answer = grammar::Rule(rules.root)}));
     automaton = Compile(rules);
   } catch (const Error& error) {
     throw Error("{}: {}", source, error.what());

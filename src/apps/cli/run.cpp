@@ -55,7 +55,8 @@ void Write(const std::string& text) {
     throw Error("cannot write to stdout");
 }
 
-// Writes an answer to stdout. A terminal shows the thinking, dim and apart; what reads a pipe wants the answer.
+// Writes an answer to stdout. A terminal shows the thinking, dim and apart; what reads a pipe wants the
+// answer.
 class AnswerWriter {
  public:
   void Write(const AnswerReader::Piece& piece) {
