@@ -55,7 +55,7 @@ FuzzTarget GgufTarget() {
           },
           {"GGUF", "tokenizer.ggml.model", "tokenizer.ggml.pre", "tokenizer.ggml.tokens",
            "tokenizer.ggml.merges", "tokenizer.ggml.bos_token_id", "tokenizer.chat_template",
-           "general.alignment", "split.count", "split.no", "qwen2", "bloom", "llama", "gpt2"},
+           "general.alignment", "split.count", "split.no", "qwen2", "bloom", "llama", "gpt2", "gemma4"},
           Run};
 }
 

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <iterator>
+#include <random>
 #include <sstream>
 
 #include "text/tokenizer/pre_tokenizer.h"
@@ -335,6 +336,44 @@ TEST(GgufPreTokenizer, GemmaAlwaysAddsBos) {
   EXPECT_EQ(first("gemma4"), 0);
   EXPECT_EQ(first("llama-bpe"), kIdA);
   EXPECT_EQ(SmallCharacters("gpt2", "sarvam-moe", 6).Load()->Encode("a").front(), kIdA);
+}
+
+// A merge of byte tokens makes the words depend on each other, as far as the names of tokens tell. A merge
+// that reaches over the start of a word after "b" leaves the others separate. The tokens are the same.
+TEST(GgufPreTokenizer, CharactersAreMergedByWordsAsTheWholeText) {
+  const auto load = [](bool separate) {
+    Strings tokens{"<unk>", "\u2581"};
+    Strings merges;
+    for (const char* merge : {"b \u2581", "b\u2581 a", "a b", "\u2581 a", "\u2581 \u2581", "\u2581a b", "é a",
+                              "\u2581\u2581 a", "a a", "\u2581 b"}) {
+      merges.emplace_back(merge);
+      std::string merged = merge;
+      merged.erase(merged.find(' '), 1);
+      tokens.push_back(merged);
+    }
+    std::vector<int64_t> types(tokens.size(), 1);
+    types[0] = 2;
+    for (const char* text : {"a", "b", "é", "<0x01><0x02>"}) tokens.emplace_back(text);
+    types.resize(tokens.size(), 1);
+    for (const char* text : {"<0x01>", "<0x02>"}) tokens.emplace_back(text);
+    types.resize(tokens.size(), 6);
+    if (!separate) merges.emplace_back("<0x01> <0x02>");
+    MetadataBuilder builder;
+    builder.Set("tokenizer.ggml.model", std::string("gemma4"))
+        .Set("tokenizer.ggml.unknown_token_id", int64_t{0});
+    builder.Array("tokenizer.ggml.tokens", std::move(tokens))
+        .Array("tokenizer.ggml.merges", std::move(merges));
+    return builder.Array("tokenizer.ggml.token_type", std::move(types)).Load();
+  };
+  const auto by_words = load(true), whole = load(false);
+  std::mt19937 random(7);
+  const Strings letters{"a", "a", "b", " ", " ", "é", "x", "\n", "\xFF"};
+  for (int round = 0; round < 2000; ++round) {
+    std::string text;
+    for (int i = 0; i < 12; ++i) text += letters[random() % letters.size()];
+    EXPECT_EQ(by_words->Encode(text), whole->Encode(text)) << '"' << text << '"';
+  }
+  EXPECT_EQ(by_words->Encode("ab a"), (Ids{12, 3}));
 }
 
 // Converters that take the vocabulary for GPT-2's call byte tokens normal.
