@@ -52,14 +52,14 @@ class Compiler {
 
   Expr Root() { return Visit(root_, 0); }
 
-  // Arguments of a function are an object, whether or not their schema says so.
-  Expr RootObject() {
+  // Arguments of a function are an object, whether or not their schema says so. One argument may be anything.
+  Expr RootArguments(bool is_one) {
     Json root = root_;
     if (!root.is_object()) return Visit(root, 0);
     const Json type = root.value("type", Json("object"));
-    if (type != "object" && std::ranges::find(type, Json("object")) == type.end())
+    if (!is_one && type != "object" && std::ranges::find(type, Json("object")) == type.end())
       notes_.Drop("type", "type of arguments is not object");
-    root["type"] = "object";
+    if (!is_one) root["type"] = "object";
     std::string fault = "a keyword has a value of another type than its own";
     try {
       return VisitChecked(root, 0);
@@ -69,7 +69,7 @@ class Compiler {
     }
     if (rules_.rules.size() >= limits::kMaxGrammarRules) throw Error("{}", fault);
     notes_.Drop(fault.substr(0, kMaxNote), fault);
-    return json_.AnyObject();
+    return is_one ? json_.AnyValue() : json_.AnyObject();
   }
 
  private:
@@ -394,7 +394,13 @@ Expr AddJsonSchema(const Json& schema, Rules& rules, WorkBudget& budget) {
 Expr AddArguments(const Json& schema, Rules& rules, std::vector<std::string>& not_enforced,
                   WorkBudget& budget, int64_t most_repeats) {
   SchemaNotes notes(&not_enforced, most_repeats);
-  return Compiler(schema, rules, notes, budget).RootObject();
+  return Compiler(schema, rules, notes, budget).RootArguments(false);
+}
+
+Expr AddArgument(const Json& schema, Rules& rules, std::vector<std::string>& not_enforced, WorkBudget& budget,
+                 int64_t most_repeats) {
+  SchemaNotes notes(&not_enforced, most_repeats);
+  return Compiler(schema, rules, notes, budget).RootArguments(true);
 }
 
 Expr AddJsonObject(Rules& rules) { return JsonRules(rules).AnyObject(); }

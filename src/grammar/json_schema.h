@@ -37,6 +37,11 @@ inline grammar::Expr AddArguments(const nlohmann::ordered_json& schema, grammar:
   return AddArguments(schema, rules, not_enforced, budget, most_repeats);
 }
 
+// The same for one argument, which may be of any type.
+grammar::Expr AddArgument(const nlohmann::ordered_json& schema, grammar::Rules& rules,
+                          std::vector<std::string>& not_enforced, WorkBudget& budget,
+                          int64_t most_repeats = limits::kMaxGrammarRepeats);
+
 // Any JSON object.
 grammar::Expr AddJsonObject(grammar::Rules& rules);
 

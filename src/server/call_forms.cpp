@@ -190,6 +190,7 @@ bool MayBeCalls(ToolFormat format, std::string_view text, const CallableFunction
   const std::string_view ends = format == ToolFormat::kXml ? ">" : format == ToolFormat::kPython ? "(" : "{";
   const size_t end = text.find(ends);
   std::string_view name = WithoutBlanksAtEnd(text.substr(0, end));
+  SkipBlanks(name);
   while (!name.empty() && (name.front() == '"' || name.front() == '\'')) name.remove_prefix(1);
   if (end == text.npos) return functions.HasBeginning(name);
   return functions.Has(WithoutQuotes(text.substr(0, end)));

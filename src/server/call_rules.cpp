@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -25,6 +26,7 @@ constexpr int64_t kSmallRepeats = 64;
 constexpr size_t kMaxNotes = 32;       // functions whose parameters are not wholly enforced
 constexpr size_t kMaxNoteBytes = 256;  // of one
 constexpr std::string_view kXmlValueEnd = "\n</parameter>\n";
+constexpr int kMostGemmaDepth = 8;  // of lists and objects that keep their schema
 constexpr std::string_view kGemmaText = "<|\"|>";
 
 bool IsStrict(const ordered_json& function) {
@@ -72,6 +74,19 @@ Expr Listed(const std::vector<Expr>& items, const std::vector<Property>& propert
   }
   return first;
 }
+
+bool IsOfTexts(std::string_view keyword) {
+  return keyword == "pattern" || keyword == "minLength" || keyword == "maxLength";
+}
+
+// Keywords that say nothing about which values fit.
+bool IsAnnotation(std::string_view keyword) {
+  static const std::set<std::string, std::less<>> kNames{"title",    "description", "default", "examples",
+                                                         "nullable", "deprecated",  "$schema", "$comment"};
+  return kNames.contains(keyword);
+}
+
+Expr GemmaText(Expr inner) { return Sequence({Text(kGemmaText), std::move(inner), Text(kGemmaText)}); }
 
 Expr WordRule() {
   return Repeat(Chars({{'-', '-'}, {'.', '.'}, {'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}}), 1, 64);
@@ -194,35 +209,44 @@ Expr CallRules::Arguments(const ordered_json& function) {
   return arguments;
 }
 
-// The value of an argument, as JSON. Like Arguments(), but a schema is kept whole or not at all.
-Expr CallRules::JsonValue(const ordered_json& function, const std::string& argument) {
+// The value of an argument as JSON, with Arguments()' notes.
+Expr CallRules::JsonValue(const ordered_json& function, ordered_json schema) {
   const std::string name = function["name"];
   const ordered_json& parameters = function["parameters"];
-  ordered_json schema = parameters["properties"][argument];
   for (const char* definitions : {"$defs", "definitions"}) {
     if (schema.is_object() && parameters.contains(definitions)) schema[definitions] = parameters[definitions];
   }
-  try {
-    if (fitting_ != Fitting::kObjects || IsStrict(function)) return AddJsonSchema(schema, rules_, budget_);
-  } catch (const Error& error) {
-    if (IsStrict(function)) throw BadField("tools", fmt::format("{}: {}: {}", name, argument, error.what()));
+  if (IsStrict(function)) {
+    try {
+      return AddJsonSchema(schema, rules_, budget_);
+    } catch (const Error& error) {
+      throw BadField("tools", fmt::format("{}: {}", name, error.what()));
+    }
   }
-  Note(name, {argument});
-  return AddJsonSchema(ordered_json::object(), rules_, budget_);
+  if (fitting_ == Fitting::kObjects) {
+    Note(name, {"parameters"});
+    return AddJsonSchema(ordered_json::object(), rules_, budget_);
+  }
+  std::vector<std::string> dropped;
+  Expr value = AddArgument(schema, rules_, dropped, budget_,
+                           fitting_ == Fitting::kFull ? limits::kMaxGrammarRepeats : kSmallRepeats);
+  if (!dropped.empty()) Note(name, dropped);
+  return value;
 }
 
-// What a text without quotes cannot keep.
-void CallRules::NoteTexts(const ordered_json& function, const std::string& argument) {
-  const ordered_json schema = ArgumentSchema(function, argument);
+// Keywords of a schema that a form cannot keep.
+void CallRules::Drop(const ordered_json& function, const ordered_json& schema,
+                     const std::function<bool(std::string_view)>& keeps) {
+  if (!schema.is_object()) return;
   std::vector<std::string> dropped;
-  for (const char* keyword : {"pattern", "minLength", "maxLength"}) {
-    if (schema.is_object() && schema.contains(keyword)) dropped.emplace_back(keyword);
+  for (const auto& [keyword, value] : schema.items()) {
+    if (!keeps(keyword)) dropped.push_back(keyword);
   }
   if (dropped.empty()) return;
   const std::string name = function["name"];
   if (IsStrict(function))
-    throw BadField(
-        "tools", fmt::format("{}: {}: the model's form of calls cannot keep {}", name, argument, dropped[0]));
+    throw BadField("tools",
+                   fmt::format("{}: the model's form of calls cannot keep {}", name, dropped.front()));
   Note(name, dropped);
 }
 
@@ -242,10 +266,11 @@ Expr CallRules::XmlArguments(const ordered_json& function) {
       for (const ordered_json& word : words) choices.push_back(Text(word.get_ref<const std::string&>()));
       value = Sequence({Choice(std::move(choices)), Text(kXmlValueEnd)});
     } else if (types.empty() || types.contains("string")) {
-      NoteTexts(function, property.name);
+      Drop(function, schema, [](std::string_view keyword) { return !IsOfTexts(keyword); });
       value = Until(kXmlValueEnd);
     } else {
-      value = Sequence({JsonValue(function, property.name), Text(kXmlValueEnd)});
+      value = Sequence(
+          {JsonValue(function, function["parameters"]["properties"][property.name]), Text(kXmlValueEnd)});
     }
     Expr argument = Sequence({Text("<parameter=" + property.name + ">\n"), std::move(value)});
     parts.push_back(property.is_required ? std::move(argument) : Optional(std::move(argument)));
@@ -257,7 +282,8 @@ Expr CallRules::PythonArguments(const ordered_json& function) {
   const std::vector<Property> properties = PropertiesOf(function);
   std::vector<Expr> items;
   for (const Property& property : properties)
-    items.push_back(Sequence({Text(property.name + "="), JsonValue(function, property.name)}));
+    items.push_back(Sequence({Text(property.name + "="),
+                              JsonValue(function, function["parameters"]["properties"][property.name])}));
   if (!items.empty()) return Listed(items, properties, ", ", rules_);
   if (!IsOpen(function)) return Sequence({});
   const Expr any = AddJsonSchema(ordered_json::object(), rules_, budget_);
@@ -269,9 +295,8 @@ Expr CallRules::GemmaArguments(const ordered_json& function) {
   const std::vector<Property> properties = PropertiesOf(function);
   std::vector<Expr> items;
   for (const Property& property : properties) {
-    NoteTexts(function, property.name);
-    items.push_back(
-        Sequence({Text(property.name + ":"), GemmaValue(ArgumentSchema(function, property.name))}));
+    const ordered_json schema = ArgumentSchema(function, property.name);
+    items.push_back(Sequence({Text(property.name + ":"), GemmaValue(function, schema, 0)}));
   }
   if (!items.empty()) return Listed(items, properties, ",", rules_);
   if (!IsOpen(function)) return Sequence({});
@@ -279,25 +304,65 @@ Expr CallRules::GemmaArguments(const ordered_json& function) {
   return Optional(Sequence({item, Repeat(Sequence({Text(","), item}), 0)}));
 }
 
-// Of a type that the schema allows; what is within lists and objects may be anything.
-Expr CallRules::GemmaValue(const ordered_json& schema) {
-  const Expr quote = Text(kGemmaText);
+// Of schemas with one type, or with several without parts; others are any values.
+Expr CallRules::GemmaValue(const ordered_json& function, const ordered_json& schema, int depth) {
+  const auto types = SchemaTypes(schema);
+  const auto is_simple = [](const std::string& type) {
+    return type == "integer" || type == "number" || type == "boolean" || type == "null";
+  };
   const ordered_json words = schema.is_object() ? schema.value("enum", ordered_json()) : ordered_json();
-  std::vector<Expr> choices;
-  for (const ordered_json& word : words.is_array() ? words : ordered_json::array()) {
-    choices.push_back(word.is_string() ? Sequence({quote, Text(word.get_ref<const std::string&>()), quote})
-                                       : Text(word.dump()));
+  const auto is_word = [](const ordered_json& word) { return word.is_primitive(); };
+  if (words.is_array() && !words.empty() && std::ranges::all_of(words, is_word)) {
+    std::vector<Expr> choices;
+    for (const ordered_json& word : words)
+      choices.push_back(word.is_string() ? GemmaText(Text(word.get_ref<const std::string&>()))
+                                         : Text(word.dump()));
+    return Choice(std::move(choices));
   }
-  if (!choices.empty()) return Choice(std::move(choices));
-  for (const std::string& type : SchemaTypes(schema)) {
-    if (type == "string") choices.push_back(Sequence({quote, Until(kGemmaText)}));
-    if (type == "integer") choices.push_back(JsonInteger());
-    if (type == "number") choices.push_back(JsonNumber());
-    if (type == "boolean") choices.push_back(Choice({Text("true"), Text("false")}));
-    if (type == "null") choices.push_back(Text("null"));
-    if (type == "array" || type == "object") return GemmaAny();
+  if (!types.empty() && std::ranges::all_of(types, is_simple)) return JsonValue(function, schema);
+  if (types.size() == 1 && *types.begin() == "string" && schema.contains("type")) {
+    Drop(function, schema, [](std::string_view keyword) { return !IsOfTexts(keyword); });
+    return Sequence({Text(kGemmaText), Until(kGemmaText)});
   }
-  return choices.empty() ? GemmaAny() : Choice(std::move(choices));
+  const bool is_list = types.size() == 1 && *types.begin() == "array" && schema.contains("type");
+  const bool is_object = types.size() == 1 && *types.begin() == "object" && schema.contains("properties") &&
+                         schema["properties"].is_object() && !schema["properties"].empty();
+  if (depth >= kMostGemmaDepth || fitting_ == Fitting::kObjects || !(is_list || is_object)) {
+    Drop(function, schema, IsAnnotation);
+    return GemmaAny();
+  }
+  Drop(function, schema, [&](std::string_view keyword) {
+    return IsAnnotation(keyword) || keyword == "type" ||
+           (is_list ? keyword == "items" || keyword == "minItems" || keyword == "maxItems"
+                    : keyword == "properties" || keyword == "required" || keyword == "additionalProperties");
+  });
+  return is_list ? GemmaList(function, schema, depth) : GemmaObject(function, schema, depth);
+}
+
+Expr CallRules::GemmaList(const ordered_json& function, const ordered_json& schema, int depth) {
+  const auto count = [&](const char* name, int64_t otherwise) {
+    const ordered_json value = schema.value(name, ordered_json());
+    const bool is_count = value.is_number_unsigned() && value <= kSmallRepeats;
+    return is_count ? value.get<int64_t>() : otherwise;
+  };
+  const Expr item = Rule(rules_.Add(GemmaValue(function, schema.value("items", ordered_json()), depth + 1)));
+  const int64_t least = count("minItems", 0);
+  const int64_t most = count("maxItems", kNoLimit);
+  if (most == 0) return Text("[]");
+  const Expr more = Repeat(Sequence({Text(","), item}), std::max<int64_t>(least - 1, 0),
+                           most == kNoLimit ? kNoLimit : std::max(most, least) - 1);
+  const Expr items = Sequence({item, more});
+  return Sequence({Text("["), least == 0 ? Optional(items) : items, Text("]")});
+}
+
+Expr CallRules::GemmaObject(const ordered_json& function, const ordered_json& schema, int depth) {
+  const std::vector<Property> properties = PropertiesOf({{"parameters", schema}});
+  std::vector<Expr> items;
+  for (const Property& property : properties) {
+    const Expr value = GemmaValue(function, schema["properties"][property.name], depth + 1);
+    items.push_back(Sequence({Text(property.name + ":"), value}));
+  }
+  return Sequence({Text("{"), Listed(items, properties, ",", rules_), Text("}")});
 }
 
 Expr CallRules::GemmaAny() {

@@ -1,6 +1,7 @@
 // The calls of functions that answers may consist of, as a grammar.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,10 +42,16 @@ class CallRules {
   grammar::Expr XmlArguments(const nlohmann::ordered_json& function);
   grammar::Expr PythonArguments(const nlohmann::ordered_json& function);
   grammar::Expr GemmaArguments(const nlohmann::ordered_json& function);
-  grammar::Expr JsonValue(const nlohmann::ordered_json& function, const std::string& argument);
-  grammar::Expr GemmaValue(const nlohmann::ordered_json& schema);
+  grammar::Expr JsonValue(const nlohmann::ordered_json& function, nlohmann::ordered_json schema);
+  grammar::Expr GemmaValue(const nlohmann::ordered_json& function, const nlohmann::ordered_json& schema,
+                           int depth);
+  grammar::Expr GemmaList(const nlohmann::ordered_json& function, const nlohmann::ordered_json& schema,
+                          int depth);
+  grammar::Expr GemmaObject(const nlohmann::ordered_json& function, const nlohmann::ordered_json& schema,
+                            int depth);
   grammar::Expr GemmaAny();
-  void NoteTexts(const nlohmann::ordered_json& function, const std::string& argument);
+  void Drop(const nlohmann::ordered_json& function, const nlohmann::ordered_json& schema,
+            const std::function<bool(std::string_view)>& keeps);
   void Note(const std::string& name, const std::vector<std::string>& keywords);
 
   const Parameters& p_;

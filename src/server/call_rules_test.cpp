@@ -82,10 +82,11 @@ TEST(CallRules, Gemma) {
   const auto call = [](const std::string& text) { return "<|tool_call>call:" + text + "<tool_call|>"; };
   ExpectCalls(ToolFormat::kGemma4,
               {call("f{s:<|\"|>a, b}<|\"|>}"), call("f{s:<|\"|><|\"|>,n:3,e:<|\"|>y<|\"|>}"),
-               call("f{s:<|\"|>a<|\"|>,o:{k:true,l:[1,<|\"|>x<|\"|>]}}"), call("g{}"), call("g{a:null}"),
-               call("h{}"), call("h{}") + call("g{}")});
+               call("f{s:<|\"|>a<|\"|>,o:{k:true}}"), call("g{a:{x:[1,<|\"|>x<|\"|>],y:{}}}"), call("g{}"),
+               call("g{a:null}"), call("h{}"), call("h{}") + call("g{}")});
   ExpectNone(ToolFormat::kGemma4, {call("f{}"), call("f{n:3}"), call("f{s:a}"),
-                                   call("f{s:<|\"|>a<|\"|>,e:<|\"|>z<|\"|>}"), call("h{a:1}"), call("z{}")});
+                                   call("f{s:<|\"|>a<|\"|>,e:<|\"|>z<|\"|>}"), call("h{a:1}"), call("z{}"),
+                                   call("f{s:<|\"|>a<|\"|>,o:{}}"), call("f{s:<|\"|>a<|\"|>,o:{k:1}}")});
 }
 
 TEST(CallRules, Channels) {

@@ -310,17 +310,22 @@ bool ToolCallParser::TakeMessage(bool at_end, std::vector<AnswerPart>& parts) {
   constexpr size_t kMostHeader = 256;
   const size_t message = held_.find(kHeaderEnd);
   const std::string_view header = std::string_view(held_).substr(0, message);
-  const bool too_long = header.size() > kMostHeader + kHeaderEnd.size() || header.find('\n') != header.npos;
-  if (message == held_.npos && !at_end && !too_long) return false;
+  const bool too_long =
+      message == held_.npos ? held_.size() >= kMostHeader + kHeaderEnd.size() : message > kMostHeader;
+  if (too_long || header.find('\n') != header.npos || (message == held_.npos && at_end)) {
+    GiveUp(1, parts);
+    return true;
+  }
+  if (message == held_.npos) return false;
   const size_t to = header.find(kRecipient);
   std::string name;
-  if (message != held_.npos && !too_long && to != header.npos) {
+  if (to != header.npos) {
     const std::string_view rest = header.substr(to + kRecipient.size());
     name = rest.substr(0, rest.find_first_of(" <\t"));
   }
   // Behind a message for the reader comes its text.
   if (name.empty() || !functions_.Has(name)) {
-    GiveUp(message == held_.npos ? 1 : message + kHeaderEnd.size(), parts);
+    GiveUp(message + kHeaderEnd.size(), parts);
     return true;
   }
   const size_t begin = held_.find_first_not_of(kBlanks, message + kHeaderEnd.size());

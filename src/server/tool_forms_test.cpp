@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <map>
+#include <random>
+
 #include "server/bare_calls.h"
 #include "server/tool_calls.h"
 #include "server/tool_calls_test_support.h"
@@ -213,6 +216,75 @@ TEST(ToolForms, OfTemplates) {
   EXPECT_EQ(ToolFormatOf("to=\" }} {{ \"functions.\" + name + \"<|channel|>commentary \""),
             ToolFormat::kChannels);
   EXPECT_EQ(ToolFormatOf("\"List of tools: <|tool_list_start|>[\""), ToolFormat::kPython);
+}
+
+const std::map<ToolFormat, std::string> kCalls = {
+    {ToolFormat::kXml,
+     "Hm.\n<tool_call>\n<function=f>\n<parameter=s>\na\n</parameter>\n<parameter=n>\n1\n</parameter>\n"
+     "</function>\n</tool_call>\n<tool_call>\n<function=g-h.i>\n</function>\n</tool_call>"},
+    {ToolFormat::kPython, "Hm. <|tool_call_start|>[f(s=\"a, b\", l=[1]), g-h.i()]<|tool_call_end|>"},
+    {ToolFormat::kGemma4,
+     "Hm. <|tool_call>call:f{s:<|\"|>a<|\"|>,l:[1]}<tool_call|><|tool_call>call:g-h.i{}<tool_call|>"},
+    {ToolFormat::kChannels,
+     "Hm.<|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>"
+     "{\"s\": \"a\"}<|call|><|start|>assistant to=functions.g-h.i<|channel|>commentary json<|message|>{}"}};
+
+// Pieces of any size give what the whole gives, and no text is lost but marks and white space beside calls.
+TEST(ToolForms, AnyTextEndsTheSameWay) {
+  const std::vector<std::string> words = {"<tool_call>",
+                                          "</tool_call>",
+                                          "<function=f>",
+                                          "</function>",
+                                          "<parameter=s>",
+                                          "</parameter>",
+                                          "\n",
+                                          " ",
+                                          "a",
+                                          "é",
+                                          "[",
+                                          "]",
+                                          "f",
+                                          "(",
+                                          ")",
+                                          "s=",
+                                          "\"b\"",
+                                          "'",
+                                          ",",
+                                          "{",
+                                          "}",
+                                          "<|tool_call_start|>",
+                                          "<|tool_call_end|>",
+                                          "<|tool_call>",
+                                          "call:",
+                                          "<tool_call|>",
+                                          "s:",
+                                          "<|\"|>",
+                                          "<|channel|>",
+                                          "commentary",
+                                          " to=functions.f",
+                                          "<|message|>",
+                                          "<|call|>",
+                                          "<|end|>",
+                                          "<|start|>assistant",
+                                          "1"};
+  std::mt19937 random(11);
+  const auto below = [&](size_t count) { return static_cast<size_t>(random() % count); };
+  for (const ToolFormat format :
+       {ToolFormat::kXml, ToolFormat::kPython, ToolFormat::kGemma4, ToolFormat::kChannels}) {
+    for (int round = 0; round < 2000; ++round) {
+      std::string text = round % 2 == 0 ? kCalls.at(format) : "";
+      for (size_t left = below(round % 2 == 0 ? 3 : 14); left > 0; --left)
+        text.insert(round % 2 == 0 ? below(text.size() + 1) : text.size(), words[below(words.size())]);
+      if (round % 4 == 0) text.erase(below(text.size()), below(8));
+      const AnswerParser parser(format, kTools, true);
+      const std::string whole = Written(parser, text, std::max<size_t>(text.size(), 1));
+      for (const size_t step : {1, 2, 3, 5, 8})
+        ASSERT_EQ(Written(parser, text, step), whole) << step << ": " << text;
+      if (whole.find('|') == whole.npos || whole.find(")|") == whole.npos) {
+        ASSERT_EQ(whole, text);
+      }
+    }
+  }
 }
 
 TEST(ToolForms, AnswersThatNeverEndACallCostLittle) {

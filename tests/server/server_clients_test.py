@@ -31,6 +31,7 @@ except ImportError as error:
 
 from server_case import ANSWER_2K, MODEL, PROGRAM, PROMPT_2K
 from chat_model import write_chat_model
+from script_model import TEMPLATE as SCRIPT_TEMPLATE, write_script_model
 from server_support import Server
 
 KEY = "a-key"
@@ -303,6 +304,67 @@ class LmEval(Case):
             body = {"prompt": question["question"], "add_special_tokens": False, "max_tokens": 8, "temperature": 0, "stop": ["\n", "."]}
             self.assertEqual(sample["filtered_resps"][0], self.good("/v1/completions", body)["choices"][0]["text"])
         self.assertTrue(samples[0]["filtered_resps"][0])
+
+
+class Thinking(unittest.TestCase):
+    """A model that thinks, by heart."""
+    SCRIPT = "<think>\nTwo and two.\n</think>\n\nFour, I say."
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        path = f"{cls.folder.name}/m.gguf"
+        write_script_model(path, {"A": cls.SCRIPT}, template=SCRIPT_TEMPLATE + "{# '<think>' '</think>' #}")
+        cls.server = Server(PROGRAM, path).wait_ready()
+        base = f"http://{cls.server.host}:{cls.server.port}"
+        cls.openai = openai.OpenAI(base_url=base + "/v1", api_key="any")
+        cls.anthropic = anthropic.Anthropic(base_url=base, api_key="any")
+
+    @classmethod
+    def tearDownClass(cls):
+        code = cls.server.stop()
+        cls.folder.cleanup()
+        assert code == 0, code
+
+    def test_openai_chat(self):
+        body = {"model": "m", "messages": [{"role": "user", "content": "A"}], "temperature": 0}
+        reply = self.openai.chat.completions.create(**body, reasoning_effort="high")
+        message = reply.choices[0].message
+        self.assertEqual((message.reasoning_content, message.content), ("Two and two.", "Four, I say."))
+        self.assertGreater(reply.usage.completion_tokens_details.reasoning_tokens, 0)
+        thought, text = "", ""
+        for chunk in self.openai.chat.completions.create(**body, stream=True):
+            thought += getattr(chunk.choices[0].delta, "reasoning_content", None) or ""
+            text += chunk.choices[0].delta.content or ""
+        self.assertEqual((thought, text), ("Two and two.", "Four, I say."))
+        body["messages"] += [message.model_dump(exclude_none=True), {"role": "user", "content": "A"}]
+        self.assertEqual(self.openai.chat.completions.create(**body).choices[0].message.content, "Four, I say.")
+
+    def test_openai_responses(self):
+        reply = self.openai.responses.create(model="m", input="A", temperature=0, reasoning={"effort": "low", "summary": "auto"})
+        self.assertEqual([item.type for item in reply.output], ["reasoning", "message"])
+        self.assertEqual((reply.output[0].content[0].text, reply.output_text), ("Two and two.", "Four, I say."))
+        with self.openai.responses.stream(model="m", input="A", temperature=0, include=["reasoning.encrypted_content"]) as stream:
+            thought = "".join(event.delta for event in stream if event.type == "response.reasoning_text.delta")
+            final = stream.get_final_response()
+        self.assertEqual((thought, final.output_text), ("Two and two.", "Four, I say."))
+        self.assertEqual(final.output[0].content[0].text, thought)
+        again = [{"role": "user", "content": "A"}, *[item.model_dump(exclude_none=True) for item in final.output], {"role": "user", "content": "A"}]
+        self.assertEqual(self.openai.responses.create(model="m", input=again, temperature=0).output_text, "Four, I say.")
+
+    def test_anthropic(self):
+        body = {"model": "m", "max_tokens": 2000, "messages": [{"role": "user", "content": "A"}], "extra_body": {"temperature": 0},
+                "thinking": {"type": "enabled", "budget_tokens": 1024}}
+        reply = self.anthropic.messages.create(**body)
+        self.assertEqual([(block.type, getattr(block, "thinking", None) or block.text) for block in reply.content],
+                         [("thinking", "Two and two."), ("text", "Four, I say.")])
+        with self.anthropic.messages.stream(**body) as stream:
+            thought = "".join(event.thinking for event in stream if event.type == "thinking")
+            final = stream.get_final_message()
+        self.assertEqual((thought, final.content[0].thinking, final.content[0].signature), ("Two and two.", thought, reply.content[0].signature))
+        self.assertEqual(final.content[1].text, "Four, I say.")
+        body["messages"] += [{"role": "assistant", "content": final.content}, {"role": "user", "content": "A"}]
+        self.assertEqual(self.anthropic.messages.create(**body).content[1].text, "Four, I say.")
 
 
 if __name__ == "__main__":
