@@ -31,7 +31,7 @@ std::string Applied(const std::string& chat_template, const std::string& body) {
   const coppice::ByteTokenizer tokenizer(chat_template);
   const coppice::Parameters p = coppice::ParseParameters(body, coppice::kApplyTemplate, {});
   const auto messages = coppice::ParseMessages(*p.messages, "messages");
-  return coppice::RenderChat(messages, tokenizer, coppice::ChatOptionsOf(p, messages, nullptr));
+  return coppice::RenderChat(messages, tokenizer, coppice::ChatOptionsOf(p, messages, tokenizer, nullptr));
 }
 
 std::string Rendered(const std::string& chat_template, const Json& request) {
