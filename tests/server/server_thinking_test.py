@@ -350,6 +350,65 @@ class Channels(Thinking):
             self.assertIn(read, self.prompt([user("x")], reasoning_effort=sent))
 
 
+class Calling(Thinking):
+    """Thinking and a call in the form of each family, whole and streamed, with and without the obligation to call."""
+    TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "required": ["city"], "properties": {
+        "city": {"type": "string"}, "days": {"type": "integer"}}}}}, {"type": "function", "function": {"name": "g"}}]
+    template = TEMPLATE + "{# tools tool_calls <tool_call> <function=f> #}"
+    scripts = {"A": "<think>\nIs <tool_call>\n<function=f> it?\n</think>\n\n<tool_call>\n<function=f>\n<parameter=city>\nOslo\n</parameter>\n"
+                    "<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>",
+               "B": "No call, <b>said</b> it."}
+    thought = "Is <tool_call>\n<function=f> it?"
+    said = "No call, <b>said</b> it."
+
+    def test_calls(self):
+        wanted = {"city": "Oslo", "days": 3}
+        for choice in ("auto", "required", {"type": "function", "function": {"name": "f"}}):
+            message, reply = self.chat("A", tools=self.TOOLS, tool_choice=choice)
+            self.assertEqual(message["reasoning_content"], self.thought)
+            ((name, arguments),) = [call["function"].values() for call in message["tool_calls"]]
+            self.assertEqual((name, json.loads(arguments)), ("f", wanted))
+            self.assertIsNone(message["content"])
+            self.assertEqual(reply["choices"][0]["finish_reason"], "tool_calls")
+            deltas = [chunk["delta"] for chunk in self.chunks("A", tools=self.TOOLS, tool_choice=choice)]
+            self.assertEqual("".join(delta.get("reasoning_content", "") for delta in deltas), self.thought)
+            self.assertEqual([delta["tool_calls"][0]["function"]["name"] for delta in deltas if "tool_calls" in delta], ["f"])
+            self.assertEqual("".join(delta.get("content") or "" for delta in deltas), "")
+        tools = [{"name": "f", "input_schema": self.TOOLS[0]["function"]["parameters"]}]
+        reply = self.server.good("/v1/messages", {"messages": [user("A")], "max_tokens": 200, "tools": tools, **GREEDY})
+        self.assertEqual([block["type"] for block in reply["content"]], ["thinking", "tool_use"])
+        self.assertEqual(reply["content"][1]["input"], wanted)
+        items = self.server.good("/v1/responses", {"input": "A", "tools": [{"type": "function", **self.TOOLS[0]["function"]}], **GREEDY})["output"]
+        self.assertEqual([item["type"] for item in items], ["reasoning", "function_call"])
+
+    def test_no_calls(self):
+        self.assertEqual(self.chat("B", tools=self.TOOLS)[0], {"role": "assistant", "content": self.said})
+        # Without tools it is text.
+        self.assertNotIn("tool_calls", self.chat("A")[0])
+        self.assertIn("Oslo", self.chat("A")[0]["content"])
+
+
+class CallingInChannels(Calling):
+    template = CHANNELS + "{# tools tool_calls to=functions. #}"
+    scripts = {"A": "<|channel|>analysis<|message|>Is to=functions.f it?<|end|><|start|>assistant<|channel|>commentary to=functions.f "
+                    "<|constrain|>json<|message|>{\"city\": \"Oslo\", \"days\": 3}",
+               "B": "<|channel|>final<|message|>No call, <b>said</b> it."}
+    thought = "Is to=functions.f it?"
+
+
+class CallingInPython(Calling):
+    template = TEMPLATE + "{# tools tool_calls <|tool_call_start|> #}"
+    scripts = {"A": "<think>Is it [f()]?</think><|tool_call_start|>[f(city=\"Oslo\", days=3)]<|tool_call_end|>", "B": Calling.said}
+    thought = "Is it [f()]?"
+
+
+class CallingAsGemma4(Calling):
+    template = ("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>{{ messages[-1].content[-1] }}"
+                "{# tools tool_calls enable_thinking '<|channel>thought\\n' '<channel|>' <|tool_call>call: #}")
+    scripts = {"A": "<|channel>thought\nIs it call:f{}?<channel|><|tool_call>call:f{city:<|\"|>Oslo<|\"|>,days:3}<tool_call|>", "B": Calling.said}
+    thought = "Is it call:f{}?"
+
+
 class Default(Thinking):
     options = ("--reasoning", "off", "--reasoning-budget", "3")
 
