@@ -8,9 +8,11 @@ COPPICE_BROWSER names another program; COPPICE_SCREENSHOTS a folder for pictures
 import json
 import random
 import re
+import tempfile
 
 from server_case import LAYERS, MODEL, PROGRAM
 from browser import run_tests
+from script_model import TEMPLATE, write_script_model
 from server_support import Server
 import web_support
 from web_support import Case, Prompt, canned, set_value, sse
@@ -276,6 +278,35 @@ class Answers(Case):
         ink = [y for y, has in enumerate(rows) if has]
         self.assertGreater(ink[0], 0)
         self.assertGreaterEqual(ink[-1] - ink[0], 7, ink)
+
+
+class Thinking(Case):
+    """Of a model that thinks, by heart."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        path = f"{cls.folder.name}/m.gguf"
+        write_script_model(path, {"A": "<think>\nHm, <b>bold</b>.\n</think>\n\nFour, I say.", "B": "No thought, said at once."},
+                           template=TEMPLATE + "{# '<think>' '</think>' #}")
+        cls.server = Server(PROGRAM, path, "--temp", "0").wait_ready()
+
+    @classmethod
+    def tearDownClass(cls):
+        super().tearDownClass()
+        cls.folder.cleanup()
+
+    def test_thinking_is_folded_above_the_answer(self):
+        tab = self.open()
+        self.ask(tab, "A")
+        self.assertEqual(tab.text("#log .answer").strip(), "Four, I say.")
+        self.assertEqual(tab.js("document.querySelector('#log .thinking > div').textContent"), "Hm, <b>bold</b>.")
+        self.assertFalse(tab.js("document.querySelector('#log .thinking').open"))
+        self.picture(tab, "thinking")
+        self.ask(tab, "B")
+        self.assertEqual(tab.js("document.querySelectorAll('#log .thinking').length"), 0)
+        sent = bodies(tab, "/v1/chat/completions")[-1]["messages"]
+        self.assertEqual([message["content"] for message in sent], ["A", "Four, I say.", "B"])
 
 
 class Twice(Case):
