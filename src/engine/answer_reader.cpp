@@ -75,16 +75,22 @@ AnswerReader::Piece AnswerReader::Flush() {
 }
 
 ThinkingBudget::ThinkingBudget(const Tokenizer& tokenizer, const Thinking& thinking, int64_t tokens)
-    : tokenizer_(tokenizer),
-      thinking_(thinking),
-      most_(tokens),
-      close_(tokenizer.Encode(thinking.form.force, {.add_special = false, .parse_special = true})) {}
+    : tokenizer_(tokenizer), thinking_(thinking), most_(tokens) {}
+
+void ThinkingBudget::Begin(const std::string& close) {
+  close_ = tokenizer_.Encode(close, {.add_special = false, .parse_special = true});
+  forced_ = 0;
+  forces_ = false;
+}
 
 void ThinkingBudget::Read(int32_t id) {
   if (reader_->thinking()) ++thought_;
   reader_->Push(id);
   ++read_;
-  if (forces_ && ++forced_ == close_.size()) forces_ = false;
+  if (!forces_) return;
+  // A grammar may have kept the token away.
+  const bool goes_on = close_[forced_] == id && ++forced_ < close_.size();
+  if (!goes_on) Begin(thinking_.form.force);
 }
 
 std::optional<int32_t> ThinkingBudget::Next(std::span<const int32_t> answer) {
@@ -92,13 +98,11 @@ std::optional<int32_t> ThinkingBudget::Next(std::span<const int32_t> answer) {
   if (!reader_ || std::ssize(answer) < read_) {
     reader_.emplace(tokenizer_, thinking_);
     read_ = thought_ = 0;
-    forces_ = false;
+    Begin(thinking_.form.force_first.empty() ? thinking_.form.force : thinking_.form.force_first);
   }
   while (read_ < std::ssize(answer)) Read(answer[static_cast<size_t>(read_)]);
-  if (!forces_ && reader_->thinking() && thought_ >= most_ && reader_->is_whole() && !close_.empty()) {
+  if (!forces_ && reader_->thinking() && thought_ >= most_ && reader_->is_whole() && !close_.empty())
     forces_ = true;
-    forced_ = 0;
-  }
   return forces_ ? std::optional(close_[forced_]) : std::nullopt;
 }
 

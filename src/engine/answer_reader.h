@@ -72,11 +72,12 @@ class ThinkingBudget {
 
  private:
   void Read(int32_t id);
+  void Begin(const std::string& close);
 
   const Tokenizer& tokenizer_;
   const Thinking thinking_;
   const int64_t most_;
-  std::vector<int32_t> close_;
+  std::vector<int32_t> close_;  // what is written now, or next
   std::optional<AnswerReader> reader_;
   int64_t read_ = 0;     // tokens of the answer
   int64_t thought_ = 0;  // of these, those behind a mark that opens thinking

@@ -42,6 +42,7 @@ struct Engine::Run {
       forced = request.forced[index];
     } else if (request.force) {
       forced = request.force(std::span(history).subspan(request.tokens.size()));
+      if (forced && filter && !filter->Allows(*forced)) forced.reset();
     }
     const int32_t id = forced ? *forced
                               : sampler.Sample(last_logits(), history, filter ? &*filter : nullptr,

@@ -21,6 +21,7 @@ struct ThinkingForm {
   // other models: an answer in a form then begins at once, unless the prompt has begun the thinking.
   bool has_switch = false;
   std::string force = {};  // what ends the thinking where the model does not, as the template writes it
+  std::string force_first = {};  // if not empty: the same for the first time
 };
 
 // The form whose marks this template has; nullopt if it has none.

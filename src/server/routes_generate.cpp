@@ -34,6 +34,19 @@ std::vector<std::shared_ptr<Job>> Living(const std::vector<std::weak_ptr<Job>>& 
   return living;
 }
 
+void SetThinking(const EncodedPrompt& prompt, const Parameters& p, std::optional<ToolFormat> tools,
+                 Job& job) {
+  job.thinking = prompt.thinking;
+  job.splits_thinking = p.splits_thinking;
+  job.thinking_budget = ThinkingBudgetOf(p);
+  if (tools != ToolFormat::kChannels || !job.thinking || !job.thinking->form.channels) return;
+  // Behind the thinking the model may also call a function, or must.
+  ThinkingForm& form = job.thinking->form;
+  const bool must = p.tool_choice == ToolChoice::kAny || p.tool_choice == ToolChoice::kOne;
+  form.force_first = must ? "<|end|><|start|>assistant to=functions." : "<|end|><|start|>assistant";
+  if (must) form.force = form.force_first;
+}
+
 }  // namespace
 
 void Server::Completions(const HttpRequest& request, const ExchangePtr& exchange) {
@@ -238,9 +251,7 @@ std::shared_ptr<Job> Server::MakeJob(const EncodedPrompt& prompt, const Paramete
   job->log_probs = p.log_probs;
   const auto tools = route == kChat ? ToolsOf(p) : std::nullopt;
   if (tools) job->written_tokens = ControlTokens(tokenizer(), ToolMarks(*tools));
-  job->thinking = prompt.thinking;
-  job->splits_thinking = p.splits_thinking;
-  job->thinking_budget = ThinkingBudgetOf(p);
+  SetThinking(prompt, p, tools, *job);
   if (form.automaton) {
     TokenGrammar grammar{form.automaton, engine_->token_texts(), {}};
     if (prompt.thinking) grammar.marks = ThinkingGrammarMarks(tokenizer(), *prompt.thinking);

@@ -395,6 +395,19 @@ class CallingInChannels(Calling):
                "B": "<|channel|>final<|message|>No call, <b>said</b> it."}
     thought = "Is to=functions.f it?"
 
+    def test_a_budget_leaves_calls(self):
+        """The rest of the answer is drawn: only the form is sure."""
+        town = {"type": "object", "required": ["city"], "additionalProperties": False, "properties": {"city": {"enum": ["Oslo", "Rome"]}}}
+        tools = [{"type": "function", "function": {"name": name, "parameters": town}} for name in ("f", "g")]
+        for choice in ("required", {"type": "function", "function": {"name": "f"}}):
+            for seed in range(4):
+                message, reply = self.chat("A", tools=tools, tool_choice=choice, thinking_budget_tokens=1, seed=seed, temperature=1, top_k=0, max_tokens=400)
+                self.assertEqual(reply["choices"][0]["finish_reason"], "tool_calls", reply)
+                self.assertTrue(self.thought.startswith(message["reasoning_content"]))
+                (call,) = message["tool_calls"]
+                self.assertIn(call["function"]["name"], ("f", "g") if choice == "required" else ("f",))
+                self.assertIn(json.loads(call["function"]["arguments"])["city"], ("Oslo", "Rome"))
+
 
 class CallingInPython(Calling):
     template = TEMPLATE + "{# tools tool_calls <|tool_call_start|> #}"
