@@ -3,7 +3,8 @@
 - a line in src/ or tests/ is longer than 110 columns, or a line of prose in a page longer than 120;
 - a comment or a page names a file that does not exist, or a text that is not in the repository;
 - a message below src/apps names a command-line flag: messages name fields, and the command line maps them to flags;
-- a link in a page leads nowhere.
+- a link in a page leads nowhere;
+- no CMakeLists.txt names a test of tests/, which then never runs.
 """
 
 import pathlib
@@ -113,7 +114,16 @@ def in_page(root: pathlib.Path, path: pathlib.Path) -> Iterator[tuple[int, str]]
         yield line_of(place), fault
 
 
+def not_run(root: pathlib.Path) -> Iterator[pathlib.Path]:
+    lists = " ".join(path.read_text() for folder in ("src", "tests") for path in (root / folder).rglob("CMakeLists.txt"))
+    named = set(re.findall(r"\w+", lists))
+    for path in sorted((root / "tests").rglob("*_test.py")):
+        if named.isdisjoint({path.stem, path.stem.removesuffix("_test")}):
+            yield path
+
+
 def faults(root: pathlib.Path) -> Iterator[str]:
+    yield from (f"{path.relative_to(root)}: no CMakeLists.txt names it, so it never runs" for path in not_run(root))
     folders = [root / name for name in PLACES.split("|")]
     for path in sorted([*(root / "src").rglob("*"), *(root / "tests").rglob("*")]):
         if path.suffix in {".h", ".cpp", ".inl"}:
