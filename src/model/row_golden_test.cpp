@@ -97,8 +97,9 @@ class RowGolden : public testing::TestWithParam<RowCase> {
   void ExpectSmallErrors() const {
     ASSERT_GT(compared_, 0);
     EXPECT_LE(static_cast<double>(beyond_), 0.1 * static_cast<double>(compared_));
-    EXPECT_LT(std::sqrt(squares_ / static_cast<double>(compared_)),
-              GetParam().arithmetic.exact ? 3e-5 : 0.05);
+    EXPECT_LT(std::sqrt(squares_ / static_cast<double>(compared_)), GetParam().arithmetic.exact ? 3e-5
+                                                                    : few_may_differ_           ? 0.07
+                                                                                                : 0.05);
   }
 
   std::unique_ptr<Backend> backend_;
