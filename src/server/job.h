@@ -109,8 +109,8 @@ struct JobTurns {
 };
 
 // Computes one job and reports to its events. Does not throw. Fills `result` and returns true if the job ran
-// to its end. `history`: the record of earlier prompts that the job's prompt is compared with and added
-// to; may be null.
+// to its end. The engine must have a tokenizer. `history`: the record of earlier prompts that the job's
+// prompt is compared with and added to; may be null.
 bool RunJob(Engine& engine, Job& job, const JobTurns& turns, JobResult& result,
             PromptHistory* history = nullptr);
 

@@ -84,7 +84,8 @@ class MemoryListener final : public JobEvents {
 };
 
 TEST(OutOfMemory, AJobThrowsNothing) {
-  const std::unique_ptr<Engine> engine = Engine::FromShape("tiny:f32", {.backend = "cpu", .threads = 1});
+  const std::unique_ptr<Engine> engine =
+      Engine::Load(COPPICE_SOURCE_DIR "/models/coppice-mini-f16.gguf", {.backend = "cpu", .threads = 1});
   Job job;
   job.request.tokens = {1, 2, 3};
   job.request.max_tokens = 0;
