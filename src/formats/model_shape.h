@@ -23,8 +23,8 @@ struct MixtureShape {
   friend auto operator<=>(const MixtureShape&, const MixtureShape&) = default;
 };
 
-// The most rows of a mixture of experts at a time. Every expert is packed once for so many rows: with 128
-// experts of which a row runs 8, an expert has 256 of them.
+// A mixture of experts runs at most so many rows at a time, and packs the weights of each expert once for
+// them. With 128 experts, of which a row uses 8, an expert has 256 of these rows.
 inline constexpr int64_t kMixtureRows = 4096;
 
 // One layer: an attention, and an FFN or a mixture of experts. Layers of one model may differ in every field.

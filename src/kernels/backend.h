@@ -39,7 +39,7 @@ struct AttentionShape {
   int32_t window = 0;  // the query at p sees keys at positions > p - window; 0: no window
   std::span<const float> alibi_slopes = {};  // [heads] or empty; adds slope * (key position - query position)
   // [heads] or empty: e^sink joins the sum of a head's softmax, as a key without a value would, whose weight
-  // is in no result.
+  // is in no result (gpt-oss; transformers, modeling_gpt_oss.py, eager_attention_forward).
   std::span<const float> sinks = {};
   // Allows Attention and SparseAttention to round values and softmax weights to codes of 8 bits or more, with
   // one scale per key and one per query and tile of keys. docs/performance.md gives the divergence from fp32.

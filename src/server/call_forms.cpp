@@ -90,7 +90,7 @@ bool TakeXmlArgument(std::string_view& text, const ordered_json& function, order
 
 std::vector<ToolCall> XmlCalls(std::string_view text, const CallableFunctions& functions) {
   std::vector<ToolCall> calls;
-  for (SkipBlanks(text); !text.empty(); SkipBlanks(text)) {
+  for (SkipBlanks(text); !text.empty() && calls.size() < kMaxCalls; SkipBlanks(text)) {
     if (!SkipText(text, kXmlFunction)) return {};
     const std::optional<std::string_view> name = TakeUpTo(text, ">");
     if (!name || !functions.Has(WithoutQuotes(*name))) return {};

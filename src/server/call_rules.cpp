@@ -185,37 +185,8 @@ Expr CallRules::CallsBehindMark() const {
   return call;
 }
 
-// A schema that a grammar cannot keep is an error if the function is strict; otherwise the keywords that it
-// cannot keep are noted.
-Expr CallRules::Arguments(const ordered_json& function) {
-  const ordered_json parameters = function.value("parameters", ordered_json());
+std::optional<Expr> CallRules::Kept(const ordered_json& function, const ordered_json& schema, Adder* add) {
   const std::string name = function["name"];
-  if (!parameters.is_object() || parameters.empty()) return AddJsonObject(rules_);
-  if (IsStrict(function)) {
-    try {
-      return AddJsonSchema(parameters, rules_, budget_);
-    } catch (const Error& error) {
-      throw BadField("tools", fmt::format("{}: {}", name, error.what()));
-    }
-  }
-  if (fitting_ == Fitting::kObjects) {
-    Note(name, {"parameters"});
-    return AddJsonObject(rules_);
-  }
-  std::vector<std::string> dropped;
-  Expr arguments = AddArguments(parameters, rules_, dropped, budget_,
-                                fitting_ == Fitting::kFull ? limits::kMaxGrammarRepeats : kSmallRepeats);
-  if (!dropped.empty()) Note(name, dropped);
-  return arguments;
-}
-
-// The value of an argument as JSON, with Arguments()' notes.
-Expr CallRules::JsonValue(const ordered_json& function, ordered_json schema) {
-  const std::string name = function["name"];
-  const ordered_json& parameters = function["parameters"];
-  for (const char* definitions : {"$defs", "definitions"}) {
-    if (schema.is_object() && parameters.contains(definitions)) schema[definitions] = parameters[definitions];
-  }
   if (IsStrict(function)) {
     try {
       return AddJsonSchema(schema, rules_, budget_);
@@ -225,13 +196,29 @@ Expr CallRules::JsonValue(const ordered_json& function, ordered_json schema) {
   }
   if (fitting_ == Fitting::kObjects) {
     Note(name, {"parameters"});
-    return AddJsonSchema(ordered_json::object(), rules_, budget_);
+    return std::nullopt;
   }
   std::vector<std::string> dropped;
-  Expr value = AddArgument(schema, rules_, dropped, budget_,
-                           fitting_ == Fitting::kFull ? limits::kMaxGrammarRepeats : kSmallRepeats);
+  Expr kept = add(schema, rules_, dropped, budget_,
+                  fitting_ == Fitting::kFull ? limits::kMaxGrammarRepeats : kSmallRepeats);
   if (!dropped.empty()) Note(name, dropped);
-  return value;
+  return kept;
+}
+
+Expr CallRules::Arguments(const ordered_json& function) {
+  const ordered_json parameters = function.value("parameters", ordered_json());
+  if (!parameters.is_object() || parameters.empty()) return AddJsonObject(rules_);
+  std::optional<Expr> kept = Kept(function, parameters, &AddArguments);
+  return kept ? *std::move(kept) : AddJsonObject(rules_);
+}
+
+Expr CallRules::JsonValue(const ordered_json& function, ordered_json schema) {
+  const ordered_json& parameters = function["parameters"];
+  for (const char* definitions : {"$defs", "definitions"}) {
+    if (schema.is_object() && parameters.contains(definitions)) schema[definitions] = parameters[definitions];
+  }
+  std::optional<Expr> kept = Kept(function, schema, &AddArgument);
+  return kept ? *std::move(kept) : AddJsonSchema(ordered_json::object(), rules_, budget_);
 }
 
 // Keywords of a schema that a form cannot keep.

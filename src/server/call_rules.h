@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,7 +43,15 @@ class CallRules {
   grammar::Expr XmlArguments(const nlohmann::ordered_json& function);
   grammar::Expr PythonArguments(const nlohmann::ordered_json& function);
   grammar::Expr GemmaArguments(const nlohmann::ordered_json& function);
+  // The value of an argument as JSON.
   grammar::Expr JsonValue(const nlohmann::ordered_json& function, nlohmann::ordered_json schema);
+  // A schema that a grammar cannot keep is an error if the function is strict; otherwise the keywords that it
+  // cannot keep are noted. nullopt: only objects are kept. `add`: AddArguments or AddArgument.
+  using Adder = grammar::Expr(const nlohmann::ordered_json& schema, grammar::Rules& rules,
+                              std::vector<std::string>& not_enforced, WorkBudget& budget,
+                              int64_t most_repeats);
+  std::optional<grammar::Expr> Kept(const nlohmann::ordered_json& function,
+                                    const nlohmann::ordered_json& schema, Adder* add);
   grammar::Expr GemmaValue(const nlohmann::ordered_json& function, const nlohmann::ordered_json& schema,
                            int depth);
   grammar::Expr GemmaList(const nlohmann::ordered_json& function, const nlohmann::ordered_json& schema,
