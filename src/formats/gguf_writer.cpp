@@ -73,6 +73,16 @@ uint32_t GgmlNumber(DType type) {
       return 20;
     case DType::kIQ4_XS:
       return 23;
+    case DType::kIQ2_XXS:
+      return 16;
+    case DType::kIQ2_XS:
+      return 17;
+    case DType::kIQ2_S:
+      return 22;
+    case DType::kIQ3_XXS:
+      return 18;
+    case DType::kIQ3_S:
+      return 21;
     case DType::kMXFP4:
       return 39;
   }

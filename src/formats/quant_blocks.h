@@ -73,6 +73,36 @@ struct BlockIQ4_XS {  // 8 groups of 32: x = d (scale - 32) kValuesIQ4[q]
   uint8_t scales[4];  // the lower four, a nibble each, the first in the low one
   uint8_t q[128];     // of each group 16 bytes, as in Q4_0
 };
+// 8 groups of 32 values, whose magnitudes come in eights or fours from a grid (iq_grids.h). Scales have four
+// bits: x = d unit (2 scale + 1) code, iq_blocks.h.
+struct BlockIQ2_XXS {
+  F16 d;
+  uint8_t q[64];  // of each group: 4 places in the grid, then 32 bits: 4 times 7 of signs, and the scale
+};
+struct BlockIQ2_XS {
+  F16 d;
+  uint8_t q[64];      // of each eight values 16 bits: 9 of the place in the grid, 7 of signs
+  uint8_t scales[8];  // of each group: the scale of its first 16 values in the low nibble
+};
+struct BlockIQ2_S {
+  F16 d;
+  uint8_t q[32];      // of each eight values the low bits of the place in the grid
+  uint8_t signs[32];  // a bit each
+  uint8_t high[8];    // the upper two bits of the places, a byte per group
+  uint8_t scales[8];  // as in IQ2_XS
+};
+struct BlockIQ3_XXS {
+  F16 d;
+  uint8_t q[64];      // of each four values the place in the grid
+  uint8_t signs[32];  // of each group 32 bits, as in IQ2_XXS
+};
+struct BlockIQ3_S {
+  F16 d;
+  uint8_t q[64];      // of each four values the low bits of the place in the grid
+  uint8_t high[8];    // the ninth bits of the places, a byte per group
+  uint8_t signs[32];  // a bit each
+  uint8_t scales[4];  // of two groups, the first in the low nibble
+};
 
 // The values of the codes of IQ4_NL and IQ4_XS (kvalues_iq4nl of ggml).
 inline constexpr int8_t kValuesIQ4[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
@@ -85,6 +115,7 @@ static_assert(sizeof(BlockQ4_0) == 18 && sizeof(BlockQ4_1) == 20 && sizeof(Block
 static_assert(sizeof(BlockQ5_1) == 24 && sizeof(BlockQ8_0) == 34 && sizeof(BlockQ2_K) == 84);
 static_assert(sizeof(BlockQ3_K) == 110 && sizeof(BlockQ4_K) == 144 && sizeof(BlockQ5_K) == 176);
 static_assert(sizeof(BlockQ6_K) == 210 && sizeof(BlockIQ4_NL) == 18 && sizeof(BlockMXFP4) == 17);
-static_assert(sizeof(BlockIQ4_XS) == 136);
+static_assert(sizeof(BlockIQ4_XS) == 136 && sizeof(BlockIQ2_XXS) == 66 && sizeof(BlockIQ2_XS) == 74);
+static_assert(sizeof(BlockIQ2_S) == 82 && sizeof(BlockIQ3_XXS) == 98 && sizeof(BlockIQ3_S) == 110);
 
 }  // namespace coppice

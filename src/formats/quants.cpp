@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "formats/iq_blocks.h"
 #include "formats/quant_blocks.h"
 
 namespace coppice {
@@ -141,6 +142,16 @@ void Decode(const BlockIQ4_XS& b, float* y) {
   }
 }
 
+template <typename Block>
+requires requires(const Block& b) { IqCodesOf(b); }
+void Decode(const Block& b, float* y) {
+  const IqCodes c = IqCodesOf(b);
+  const float d = ToFloat(c.d) * c.unit;
+  for (int i = 0; i < kSuper; ++i) {
+    y[i] = d * static_cast<float>(c.scale[i / 16]) * static_cast<float>(c.code[i]);
+  }
+}
+
 // Copies each block, because blocks in a file may be misaligned for their fp16 members.
 template <typename Block>
 void DecodeAll(const std::byte* blocks, std::span<float> y, size_t values) {
@@ -267,6 +278,16 @@ void DequantizeRow(DType type, const std::byte* blocks, std::span<float> y) {
       return DecodeAll<BlockMXFP4>(blocks, y, kSmall);
     case DType::kIQ4_XS:
       return DecodeAll<BlockIQ4_XS>(blocks, y, kSuper);
+    case DType::kIQ2_XXS:
+      return DecodeAll<BlockIQ2_XXS>(blocks, y, kSuper);
+    case DType::kIQ2_XS:
+      return DecodeAll<BlockIQ2_XS>(blocks, y, kSuper);
+    case DType::kIQ2_S:
+      return DecodeAll<BlockIQ2_S>(blocks, y, kSuper);
+    case DType::kIQ3_XXS:
+      return DecodeAll<BlockIQ3_XXS>(blocks, y, kSuper);
+    case DType::kIQ3_S:
+      return DecodeAll<BlockIQ3_S>(blocks, y, kSuper);
   }
 }
 

@@ -9,7 +9,9 @@
 #include <random>
 #include <vector>
 
+#include "base/fnv.h"
 #include "formats/gguf.h"
+#include "formats/iq_grids.h"
 #include "formats/json.h"
 #include "formats/test_bytes.h"
 
@@ -141,7 +143,8 @@ TEST(Quants, MatchTheReferenceOfTinyKquant) {
 // The same bits as the values that the gguf package reads (tools/make_quant_golden.py).
 TEST(Quants, TypesWithTablesMatchTheGgufPackage) {
   const auto golden = ReadJsonFile(COPPICE_SOURCE_DIR "/tests/data/quants/blocks.json");
-  for (const DType type : {DType::kIQ4_NL, DType::kMXFP4, DType::kIQ4_XS}) {
+  for (const DType type : {DType::kIQ4_NL, DType::kMXFP4, DType::kIQ4_XS, DType::kIQ2_XXS, DType::kIQ2_XS,
+                           DType::kIQ2_S, DType::kIQ3_XXS, DType::kIQ3_S}) {
     const auto& of_type = golden.at(std::string(Info(type).name));
     const auto bytes = of_type.at("bytes").get<std::vector<uint8_t>>();
     const auto bits = of_type.at("bits").get<std::vector<uint32_t>>();
@@ -154,6 +157,24 @@ TEST(Quants, TypesWithTablesMatchTheGgufPackage) {
           << Info(type).name << " value " << i << ": " << y[i];
     }
   }
+}
+
+template <typename Grid>
+uint64_t HashOf(const Grid& grid) {
+  return Fnv1a({reinterpret_cast<const char*>(grid.at), sizeof grid.at});
+}
+
+// All entries, of which the blocks above have some.
+TEST(Quants, GridsAreThoseOfTheGgufPackage) {
+  const auto golden = ReadJsonFile(COPPICE_SOURCE_DIR "/tests/data/quants/blocks.json");
+  const auto expect = [&](const char* name, uint64_t hash) {
+    EXPECT_EQ(hash, golden.at(name).at("grid_fnv1a").get<uint64_t>()) << name;
+  };
+  expect("IQ2_XXS", HashOf(kGridIQ2_XXS));
+  expect("IQ2_XS", HashOf(kGridIQ2_XS));
+  expect("IQ2_S", HashOf(kGridIQ2_S));
+  expect("IQ3_XXS", HashOf(kGridIQ3_XXS));
+  expect("IQ3_S", HashOf(kGridIQ3_S));
 }
 
 std::vector<float> RoundTrip(DType type, const std::vector<float>& x) {
@@ -239,6 +260,8 @@ TEST(Quants, OtherTypesCannotBeWritten) {
   std::vector<std::byte> blocks(256);
   EXPECT_THROW(QuantizeRow(DType::kQ4_K, std::vector<float>(256), blocks.data()), Error);
   EXPECT_THROW(QuantizeRow(DType::kQ5_1, std::vector<float>(32), blocks.data()), Error);
+  EXPECT_EQ(ErrorOf([&] { QuantizeRow(DType::kIQ3_S, std::vector<float>(256), blocks.data()); }),
+            "[quants] cannot quantise to IQ3_S");
 }
 
 TEST(Quants, HalfABlockIsAProgrammersError) {

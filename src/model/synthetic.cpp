@@ -49,6 +49,16 @@ uint32_t GgufFileType(DType type) {
       return 25;
     case DType::kIQ4_XS:
       return 30;
+    case DType::kIQ2_XXS:
+      return 19;
+    case DType::kIQ2_XS:
+      return 20;
+    case DType::kIQ2_S:
+      return 28;
+    case DType::kIQ3_XXS:
+      return 23;
+    case DType::kIQ3_S:
+      return 26;
     case DType::kMXFP4:
       return 38;
     case DType::kBF16:

@@ -7,23 +7,13 @@ namespace coppice {
 
 const DTypeInfo& Info(DType type) {
   // In the order of the enum. The block sizes are those of ggml's block_* structs.
-  static constexpr std::array<DTypeInfo, 16> kInfo = {{
-      {"F32", 1, 4},
-      {"F16", 1, 2},
-      {"BF16", 1, 2},
-      {"Q4_0", 32, 18},
-      {"Q4_1", 32, 20},
-      {"Q5_0", 32, 22},
-      {"Q5_1", 32, 24},
-      {"Q8_0", 32, 34},
-      {"Q2_K", 256, 84},
-      {"Q3_K", 256, 110},
-      {"Q4_K", 256, 144},
-      {"Q5_K", 256, 176},
-      {"Q6_K", 256, 210},
-      {"IQ4_NL", 32, 18},
-      {"MXFP4", 32, 17},
-      {"IQ4_XS", 256, 136},
+  static constexpr std::array<DTypeInfo, 21> kInfo = {{
+      {"F32", 1, 4},        {"F16", 1, 2},       {"BF16", 1, 2},     {"Q4_0", 32, 18},
+      {"Q4_1", 32, 20},     {"Q5_0", 32, 22},    {"Q5_1", 32, 24},   {"Q8_0", 32, 34},
+      {"Q2_K", 256, 84},    {"Q3_K", 256, 110},  {"Q4_K", 256, 144}, {"Q5_K", 256, 176},
+      {"Q6_K", 256, 210},   {"IQ4_NL", 32, 18},  {"MXFP4", 32, 17},  {"IQ4_XS", 256, 136},
+      {"IQ2_XXS", 256, 66}, {"IQ2_XS", 256, 74}, {"IQ2_S", 256, 82}, {"IQ3_XXS", 256, 98},
+      {"IQ3_S", 256, 110},
   }};
   return kInfo[static_cast<size_t>(type)];
 }

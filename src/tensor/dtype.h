@@ -23,6 +23,11 @@ enum class DType : uint8_t {
   kIQ4_NL,
   kMXFP4,   // blocks of 32 whose codes are places in a table
   kIQ4_XS,  // super-blocks of such codes
+  kIQ2_XXS,
+  kIQ2_XS,
+  kIQ2_S,
+  kIQ3_XXS,
+  kIQ3_S,  // super-blocks whose codes are places in a grid of eight or four values
 };
 
 struct DTypeInfo {

@@ -9,12 +9,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "formats/iq_grids.h"
 #include "kernels/activation.h"
 
 namespace coppice::cpu {
 
 inline constexpr int kQ8Cache = 7;  // DType::kQ8_0, as a cache_type
-inline constexpr int kDTypes = 16;  // number of types in tensor/dtype.h; arrays below are indexed by DType
+inline constexpr int kDTypes = 21;  // number of types in tensor/dtype.h; arrays below are indexed by DType
 
 // A tile of attention: at most kAttentionRows query heads that share a kv head. Row r of the tile is row
 // first_row + r of the list (query 0, head 0), (query 0, head 1), ..., over the `group` heads of the kv head.

@@ -77,7 +77,7 @@ TEST_F(GpuFake, PlacedBytesAreWhatPlacingTakes) {
     return gpu->device().FreeBytes();
   };
   for (const DType type : {DType::kF32, DType::kBF16, DType::kQ4_0, DType::kQ5_1, DType::kQ8_0, DType::kQ2_K,
-                           DType::kQ3_K, DType::kQ5_K, DType::kQ6_K}) {
+                           DType::kQ3_K, DType::kQ5_K, DType::kQ6_K, DType::kIQ3_XXS}) {
     const Tensor w = RandomWeight(type, 130, 512, 1);
     for (const WeightUse use : {WeightUse::kProduct, WeightUse::kTable}) {
       const int64_t before = free();

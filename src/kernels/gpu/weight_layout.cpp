@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "formats/iq_blocks.h"
 #include "formats/quant_blocks.h"
 #include "formats/quants.h"
 
@@ -131,6 +132,17 @@ Codes CodesOf(const BlockIQ4_XS& b) {  // as Q6_K: each group of 32 is two of 16
   return c;
 }
 
+// The unit joins the factor, which loses bits where fp16 becomes subnormal.
+template <typename Block>
+requires requires(const Block& b) { IqCodesOf(b); }
+Codes CodesOf(const Block& b) {
+  const IqCodes iq = IqCodesOf(b);
+  Codes c{.groups = 16, .d = ToF16(ToFloat(iq.d) * iq.unit)};
+  SetCodes(c, 256, [&](int i) { return iq.code[i]; });
+  std::memcpy(c.factor, iq.scale, sizeof(iq.scale));
+  return c;
+}
+
 template <typename Block>
 Codes Read(const std::byte* at) {
   Block block;
@@ -162,6 +174,16 @@ Codes CodesAt(DType type, const std::byte* at) {
       return Read<BlockIQ4_NL>(at);
     case DType::kIQ4_XS:
       return Read<BlockIQ4_XS>(at);
+    case DType::kIQ2_XXS:
+      return Read<BlockIQ2_XXS>(at);
+    case DType::kIQ2_XS:
+      return Read<BlockIQ2_XS>(at);
+    case DType::kIQ2_S:
+      return Read<BlockIQ2_S>(at);
+    case DType::kIQ3_XXS:
+      return Read<BlockIQ3_XXS>(at);
+    case DType::kIQ3_S:
+      return Read<BlockIQ3_S>(at);
     default:
       COPPICE_CHECK(type == DType::kQ6_K);
       return Read<BlockQ6_K>(at);
@@ -225,6 +247,11 @@ void SetForm(DType type, WeightLayout& l) {
       return set("q8k", 8, true, 0, 32);
     case DType::kQ6_K:
     case DType::kIQ4_XS:
+    case DType::kIQ2_XXS:
+    case DType::kIQ2_XS:
+    case DType::kIQ2_S:
+    case DType::kIQ3_XXS:
+    case DType::kIQ3_S:
       return set("q8k", 8, false, 0, 16);
   }
 }
