@@ -225,10 +225,11 @@ TEST(BadGguf, Row11_PartialBlocksAndUnknownTypes) {
     uint32_t number;
     uint64_t block, bytes;
   };
-  const Type supported[] = {{0, 1, 4},      {1, 1, 2},      {30, 1, 2},     {2, 32, 18},
-                            {3, 32, 20},    {6, 32, 22},    {7, 32, 24},    {8, 32, 34},
-                            {10, 256, 84},  {11, 256, 110}, {12, 256, 144}, {13, 256, 176},
-                            {14, 256, 210}, {20, 32, 18},   {23, 256, 136}, {39, 32, 17}};
+  const Type supported[] = {{0, 1, 4},      {1, 1, 2},      {30, 1, 2},     {2, 32, 18},   {3, 32, 20},
+                            {6, 32, 22},    {7, 32, 24},    {8, 32, 34},    {10, 256, 84}, {11, 256, 110},
+                            {12, 256, 144}, {13, 256, 176}, {14, 256, 210}, {20, 32, 18},  {23, 256, 136},
+                            {39, 32, 17},   {16, 256, 66},  {17, 256, 74},  {18, 256, 98}, {21, 256, 110},
+                            {22, 256, 82}};
   for (const Type& type : supported) {
     const auto exact = static_cast<size_t>(3 * type.bytes);
     EXPECT_EQ(Refusal(OneTensor({type.block, 3}, type.number, 0, exact)), "no error") << type.number;
@@ -253,8 +254,8 @@ TEST(BadGguf, Row11_PartialBlocksAndUnknownTypes) {
   EXPECT_THAT(Refusal(OneTensor({256}, 31, 0, 4096)), HasSubstr("unsupported type 31"));
   // The name, and what can be done.
   EXPECT_THAT(
-      Refusal(OneTensor({256}, 21, 0, 4096)),
-      AllOf(HasSubstr("unsupported type 21 (IQ3_S); take a file of F32, F16, Q4_0"), HasSubstr("IQ4_XS")));
+      Refusal(OneTensor({256}, 19, 0, 4096)),
+      AllOf(HasSubstr("unsupported type 19 (IQ1_S); take a file of F32, F16, Q4_0"), HasSubstr("IQ3_S")));
   EXPECT_THAT(Refusal(OneTensor({256}, 40, 0, 4096)), HasSubstr("unsupported type 40 (NVFP4)"));
   EXPECT_THAT(Refusal(OneTensor({256}, 99, 0, 4096)), HasSubstr("unknown type 99"));
   EXPECT_THAT(Refusal(OneTensor({256}, 0xFFFFFFFF, 0, 4096)), HasSubstr("unknown type 4294967295"));

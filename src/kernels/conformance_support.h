@@ -65,7 +65,9 @@ inline Tensor RandomBlocks(DType type, int64_t rows, int64_t cols, uint32_t seed
   static const std::vector<Factors> kFactors = {
       {DType::kQ4_0, {0}},    {DType::kQ4_1, {0, 2}},   {DType::kQ5_0, {0}},   {DType::kQ5_1, {0, 2}},
       {DType::kQ8_0, {0}},    {DType::kQ2_K, {80, 82}}, {DType::kQ3_K, {108}}, {DType::kQ4_K, {0, 2}},
-      {DType::kQ5_K, {0, 2}}, {DType::kQ6_K, {208}},    {DType::kIQ4_NL, {0}}, {DType::kIQ4_XS, {0}}};
+      {DType::kQ5_K, {0, 2}}, {DType::kQ6_K, {208}},    {DType::kIQ4_NL, {0}}, {DType::kIQ4_XS, {0}},
+      {DType::kIQ2_XXS, {0}}, {DType::kIQ2_XS, {0}},    {DType::kIQ2_S, {0}},  {DType::kIQ3_XXS, {0}},
+      {DType::kIQ3_S, {0}}};
   std::mt19937 generator(seed);
   std::uniform_real_distribution<float> factor(-0.02f, 0.02f);
   Tensor t(type, rows, cols);

@@ -38,10 +38,11 @@ Matrix NaiveProduct(const TensorView& x, const TensorView& w, const TensorView& 
   return y;
 }
 
-const std::vector<DType> kTypes = {DType::kF32,  DType::kF16,    DType::kBF16,  DType::kQ4_0,
-                                   DType::kQ4_1, DType::kQ5_0,   DType::kQ5_1,  DType::kQ8_0,
-                                   DType::kQ2_K, DType::kQ3_K,   DType::kQ4_K,  DType::kQ5_K,
-                                   DType::kQ6_K, DType::kIQ4_NL, DType::kMXFP4, DType::kIQ4_XS};
+const std::vector<DType> kTypes = {
+    DType::kF32,   DType::kF16,     DType::kBF16,  DType::kQ4_0,   DType::kQ4_1,    DType::kQ5_0,
+    DType::kQ5_1,  DType::kQ8_0,    DType::kQ2_K,  DType::kQ3_K,   DType::kQ4_K,    DType::kQ5_K,
+    DType::kQ6_K,  DType::kIQ4_NL,  DType::kMXFP4, DType::kIQ4_XS, DType::kIQ2_XXS, DType::kIQ2_XS,
+    DType::kIQ2_S, DType::kIQ3_XXS, DType::kIQ3_S};
 
 struct ProductShape {
   int64_t rows, inputs, outputs;
@@ -87,8 +88,8 @@ TEST_P(ProductConformance, RowsOfWiderMatrices) {  // x, w and y are columns of 
 }
 
 TEST_P(ProductConformance, ARowIsTheSameInAnyCompany) {
-  for (DType type :
-       {DType::kF32, DType::kBF16, DType::kF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_K, DType::kQ6_K}) {
+  for (DType type : {DType::kF32, DType::kBF16, DType::kF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_K,
+                     DType::kQ6_K, DType::kIQ2_S, DType::kIQ3_S}) {
     for (int64_t inputs : {256, 1280}) {
       const Tensor x = Random(300, inputs, 4);
       const Tensor w = RandomWeight(type, 80, inputs, 5);
@@ -168,7 +169,7 @@ TEST_P(ProductConformance, StackedPartsAreOneProduct) {
   for (const auto& [first, second] :
        {std::pair{DType::kQ4_K, DType::kQ6_K}, std::pair{DType::kBF16, DType::kBF16},
         std::pair{DType::kQ8_0, DType::kF32}, std::pair{DType::kIQ4_XS, DType::kIQ4_NL},
-        std::pair{DType::kMXFP4, DType::kQ8_0}}) {
+        std::pair{DType::kMXFP4, DType::kQ8_0}, std::pair{DType::kIQ3_S, DType::kIQ2_XS}}) {
     const Tensor a = RandomWeight(first, 50, 256, 11);
     const Tensor b = RandomWeight(second, 33, 256, 12);
     const Tensor bias = Random(1, 83, 13);
@@ -183,9 +184,11 @@ TEST_P(ProductConformance, StackedPartsAreOneProduct) {
   }
 }
 
-// Outputs that are and are not multiples of strips of 16 and panels of 32 columns.
+// Outputs that are and are not multiples of strips of 16 and panels of 32 columns; parts of two types.
 TEST_P(ProductConformance, AGatedProductIsTheActivatedGateTimesUp) {
-  for (DType type : {DType::kF32, DType::kBF16, DType::kQ4_0}) {
+  for (const auto& [type, other] :
+       {std::pair{DType::kF32, DType::kF32}, std::pair{DType::kBF16, DType::kBF16},
+        std::pair{DType::kQ4_0, DType::kQ4_0}, std::pair{DType::kIQ3_XXS, DType::kQ5_0}}) {
     for (int64_t outputs : {1, 16, 33, 64, 150}) {
       Activation activation = outputs % 3 == 0   ? Activation::kSwiGluOai
                               : outputs % 2 == 0 ? Activation::kGelu
@@ -194,7 +197,7 @@ TEST_P(ProductConformance, AGatedProductIsTheActivatedGateTimesUp) {
       SCOPED_TRACE(std::string(Info(type).name) + " " + std::to_string(outputs));
       const Tensor x = Random(19, 256, 14);
       const Tensor gate = RandomWeight(type, outputs, 256, 15);
-      const Tensor up = RandomWeight(type, outputs, 256, 16);
+      const Tensor up = RandomWeight(other, outputs, 256, 16);
       const Tensor bias = Random(1, 2 * outputs, 17);
       for (bool with_bias : {false, true}) {
         const auto part = [&](int64_t begin) {

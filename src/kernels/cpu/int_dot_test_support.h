@@ -18,8 +18,9 @@ using cpu::kDotGroup;
 inline const std::vector<DType> kBlockTypes = {DType::kQ4_0, DType::kQ4_1,   DType::kQ5_0, DType::kQ5_1,
                                                DType::kQ8_0, DType::kIQ4_NL, DType::kMXFP4};
 inline const std::vector<DType> kQuantised = {
-    DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1,   DType::kQ8_0,  DType::kQ2_K,  DType::kQ3_K,
-    DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kIQ4_NL, DType::kMXFP4, DType::kIQ4_XS};
+    DType::kQ4_0,   DType::kQ4_1,    DType::kQ5_0,   DType::kQ5_1,  DType::kQ8_0,    DType::kQ2_K,
+    DType::kQ3_K,   DType::kQ4_K,    DType::kQ5_K,   DType::kQ6_K,  DType::kIQ4_NL,  DType::kMXFP4,
+    DType::kIQ4_XS, DType::kIQ2_XXS, DType::kIQ2_XS, DType::kIQ2_S, DType::kIQ3_XXS, DType::kIQ3_S};
 
 // Runs AVX-VNNI in an emulator if the CPU lacks it.
 inline std::vector<const IntDotKernels*> Tables() {

@@ -61,7 +61,8 @@ TEST_P(IntProducts, AreTheStatedArithmeticBitForBit) {
   ExpectStatedArithmetic(
       product, GetParam().group(),
       {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1, DType::kQ5_1, DType::kQ4_K, DType::kQ6_K, DType::kIQ4_NL,
-       DType::kMXFP4, DType::kIQ4_XS},
+       DType::kMXFP4, DType::kIQ4_XS, DType::kIQ2_XXS, DType::kIQ2_XS, DType::kIQ2_S, DType::kIQ3_XXS,
+       DType::kIQ3_S},
       {{1, 64, 1}, {5, 96, 17}, {6, 256, 64}, {33, 512, 70}, {13, 1312, 130}, {40, 768, 48}, {389, 256, 33}});
 }
 

@@ -101,7 +101,13 @@ inline std::vector<float> StepsOf(const TensorView& w, int64_t row) {
                                                                     Info(w.dtype).block_elements);
     F16 d;
     std::memcpy(&d, block, sizeof d);
-    if (w.dtype == DType::kQ6_K || w.dtype == DType::kIQ4_NL || w.dtype == DType::kIQ4_XS) continue;
+    if (w.dtype == DType::kIQ3_S) {  // codes are odd, and a scale is a nibble
+      const int nibble = static_cast<int>(block[106 + i % 8 / 2]) >> (i % 2 * 4) & 15;
+      steps[i] = 2 * ToFloat(d) * static_cast<float>(2 * nibble + 1);
+      continue;
+    }
+    const bool without = w.dtype == DType::kQ6_K || w.dtype == DType::kIQ4_NL || w.dtype >= DType::kIQ4_XS;
+    if (without) continue;
     if (w.dtype == DType::kMXFP4) {
       steps[i] = std::ldexp(1.0f, static_cast<int>(block[0]) - 128);
       continue;

@@ -56,13 +56,40 @@ template <typename Format, int j = 0>
   if constexpr (j < 7) StoreWords<Format, j + 1>(bytes, words);
 }
 
+// Whether codes are looked up, row by row.
+template <typename Format>
+constexpr bool kLooksUp = requires {
+  Format::CodesOfGroup(nullptr, 0);
+};
+
+// Bytes of a row that UnpackCodes reads: of the block or, where they are looked up, its codes.
+template <typename Format>
+constexpr int64_t kCopiedBytes = kLooksUp<Format> ? kDotGroup : Format::kBytes;
+
+// Copies a block of some rows of weights, or its codes.
+template <typename Format>
+inline void CopyBlocks(const std::byte* w, int64_t w_stride, int64_t rows, std::byte* copy) {
+  if constexpr (!kLooksUp<Format>) {
+    CopyRows<Format::kBytes>(w, w_stride, rows, copy);
+  } else {
+    for (int64_t c = 0; c < rows; ++c, w += w_stride, copy += kDotGroup) {
+      for (int j = 0; j < 8; ++j)
+        _mm256_store_si256(reinterpret_cast<__m256i*>(copy + j * kDotBlock), Format::CodesOfGroup(w, j));
+    }
+  }
+}
+
 // The codes of a copy of the block.
 template <typename Format>
 [[gnu::noinline]] void UnpackCodes(const std::byte* copy, __m512i* words) {
-  __m512i stored[Format::kCodesEnd / 4];
-  for (int at = Format::kCodes; at < Format::kCodesEnd; at += 16)
-    TransposeWords<kCopyStride<Format::kBytes>>(copy + at, stored + at / 4);
-  for (int64_t word = 0; word < 8; ++word) StoreWords<Format>({stored, word}, words + word);
+  if constexpr (kLooksUp<Format>) {
+    for (int64_t at = 0; at < kDotGroup; at += 16) TransposeWords<kDotGroup>(copy + at, words + at / 4);
+  } else {
+    __m512i stored[Format::kCodesEnd / 4];
+    for (int at = Format::kCodes; at < Format::kCodesEnd; at += 16)
+      TransposeWords<kCopyStride<Format::kBytes>>(copy + at, stored + at / 4);
+    for (int64_t word = 0; word < 8; ++word) StoreWords<Format>({stored, word}, words + word);
+  }
 }
 
 template <typename Format>
@@ -86,7 +113,7 @@ template <typename Format>
     }
   }
   const __m512i factors = _mm512_load_si512(rows.factors);
-  columns->step = HalvesToFloats(factors);
+  columns->step = _mm512_mul_ps(HalvesToFloats(factors), _mm512_set1_ps(kUnitOf<Format>));
   columns->minimum = HalvesToFloats(_mm512_srli_epi32(factors, 16));
 }
 
@@ -161,7 +188,7 @@ template <typename Format>
                                        int rows) {
   constexpr int64_t kCacheLine = 64;
   alignas(64) ColumnSums sums[kColumnTile];
-  alignas(64) std::byte copy[kColumns * kCopyStride<Format::kBytes>];
+  alignas(64) std::byte copy[kColumns * kCopyStride<kCopiedBytes<Format>>];
   SuperRows scales;
   SuperColumns block;
   if (columns < kColumns) {
@@ -173,7 +200,7 @@ template <typename Format>
   const std::byte* ahead = w + columns * t.w_stride;
   const DotGroup* x = t.x + i;
   for (int64_t left = t.count; left > 0; left -= kDotGroup, w += Format::kBytes, x += t.x_rows) {
-    CopyRows<Format::kBytes>(w, t.w_stride, columns, copy);
+    CopyBlocks<Format>(w, t.w_stride, columns, copy);
     for (int64_t c = 0; c < columns; ++c, ahead += Format::kBytes) {
       for (int64_t at = 0; at < Format::kBytes; at += kCacheLine) __builtin_prefetch(ahead + at, 0, 2);
       UnpackScales<Format>(w + c * t.w_stride, c, &scales);

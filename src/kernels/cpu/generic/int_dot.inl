@@ -95,5 +95,10 @@ void QuantizeDotRow(const float* x, int64_t count, DotLayout layout, DotGroup* g
   }
 }
 
+// Each file depends on those before it.
+// clang-format off
 #include "kernels/cpu/generic/int_dot_blocks.inl"
 #include "kernels/cpu/generic/int_dot_super.inl"
+#include "kernels/cpu/generic/iq_formats.inl"
+#include "kernels/cpu/generic/int_dot_grids.inl"
+// clang-format on

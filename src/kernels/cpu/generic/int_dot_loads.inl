@@ -32,12 +32,16 @@ inline __m128i InsertWords(const std::byte* p) {
   return _mm_setr_epi16(word(0), word(1), word(2), word(3), word(4), word(5), word(6), word(7));
 }
 
-// Adds 16 to every code whose bit is set.
-inline __m256i SpreadSixteens(__m256i codes, uint32_t bits) {
+// 0xff in every byte whose bit is set.
+inline __m256i SetBits(uint32_t bits) {
   const __m256i bytes =
       _mm256_shuffle_epi8(_mm256_set1_epi32(static_cast<int>(bits)),
                           _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303));
   const __m256i bit = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201));
-  const __m256i set = _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit);
-  return _mm256_or_si256(codes, _mm256_and_si256(set, _mm256_set1_epi8(16)));
+  return _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit);
+}
+
+// Adds 16 to every code whose bit is set.
+inline __m256i SpreadSixteens(__m256i codes, uint32_t bits) {
+  return _mm256_or_si256(codes, _mm256_and_si256(SetBits(bits), _mm256_set1_epi8(16)));
 }

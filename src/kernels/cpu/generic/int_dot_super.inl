@@ -132,6 +132,13 @@ template <int kRows, typename Format, int j>
   if constexpr (j < 3) AddGroups<kRows, Format, j + 1>(b, x, scales, sums);
 }
 
+// What a format's factor is multiplied by.
+template <typename Format>
+constexpr float kUnitOf = 1;
+template <typename Format>
+requires requires { Format::kUnit; }
+constexpr float kUnitOf<Format> = Format::kUnit;
+
 template <typename Format>
 struct SuperBlocks {
   // sum + the products of the block with x, of whose codes `dot` holds the products.
@@ -144,7 +151,8 @@ struct SuperBlocks {
     }
     const __m256 products = _mm256_cvtepi32_ps(dot);
     if constexpr (Format::kMinimum < 0) {
-      return _mm256_fmadd_ps(products, _mm256_set1_ps(DotFactor(b + Format::kFactor) * x.scale), sum);
+      const float step = DotFactor(b + Format::kFactor) * kUnitOf<Format>;
+      return _mm256_fmadd_ps(products, _mm256_set1_ps(step * x.scale), sum);
     } else {
       static_assert(Format::kMinimum == Format::kFactor + 2);
       const __m128i word = _mm_cvtsi32_si128(static_cast<int>(DotWord(b + Format::kFactor)));

@@ -39,13 +39,18 @@ void IntDot(const IntDotTask& t) {
 
 constexpr IntDotKernels kIntDots = {
     .quantize = QuantizeDotRow,
+    // clang-format off
     .layout = {DotLayout::kSuper, DotLayout::kSuper, DotLayout::kSuper, DotQ4_0::kLayout, DotQ4_1::kLayout,
                DotQ5_0::kLayout, DotQ5_1::kLayout, DotQ8_0::kLayout, DotLayout::kSuper, DotLayout::kSuper,
                DotLayout::kSuper, DotLayout::kSuper, DotLayout::kSuper, DotIQ4_NL::kLayout, DotMXFP4::kLayout,
-               DotIQ4_XS::kLayout},
+               DotIQ4_XS::kLayout, DotLayout::kSuper, DotLayout::kSuper, DotLayout::kSuper, DotLayout::kSuper,
+               DotLayout::kSuper},
     .dot = {nullptr, nullptr, nullptr, IntDot<Blocks<DotQ4_0>>, IntDot<Blocks<DotQ4_1>>,
             IntDot<Blocks<DotQ5_0>>, IntDot<Blocks<DotQ5_1>>, IntDot<Blocks<DotQ8_0>>,
             IntDot<SuperBlocks<DotQ2_K>>, IntDot<SuperBlocks<DotQ3_K>>, IntDot<SuperBlocks<DotQ4_K>>,
             IntDot<SuperBlocks<DotQ5_K>>, IntDot<SuperBlocks<DotQ6_K>>, IntDot<Blocks<DotIQ4_NL>>,
-            IntDot<Blocks<DotMXFP4>>, IntDot<Blocks<DotIQ4_XS>>},
+            IntDot<Blocks<DotMXFP4>>, IntDot<Blocks<DotIQ4_XS>>, IntDot<SuperBlocks<DotIQ2_XXS>>,
+            IntDot<SuperBlocks<DotIQ2_XS>>, IntDot<SuperBlocks<DotIQ2_S>>, IntDot<SuperBlocks<DotIQ3_XXS>>,
+            IntDot<SuperBlocks<DotIQ3_S>>},
+    // clang-format on
 };

@@ -245,6 +245,52 @@ struct IQ4_XS {
   }
 };
 
+// The codes of eight magnitudes from 1 to 62; bit i of `signs` is that of code i.
+inline uint64_t WithSigns(uint64_t magnitudes, unsigned signs) {
+  constexpr uint64_t kOnes = 0x0101010101010101;
+  const uint64_t bits = ((signs & 255) * kOnes) & 0x8040201008040201;  // bit i in byte i
+  const uint64_t low = 0x7f * kOnes;
+  const uint64_t negative = ((((bits & low) + low) | bits) >> 7) & kOnes;  // 1 in bytes of a set bit
+  return (magnitudes ^ (negative * 255)) + negative;  // no byte carries, because no magnitude is 0
+}
+
+template <typename Grid>
+struct OfGrid {
+  static constexpr int kValues = 256, kBytes = Grid::kBytes;
+  static float Scale(uint64_t nibbles, int i) {
+    return static_cast<float>(2 * static_cast<int>((nibbles >> (4 * i)) & 15) + 1);
+  }
+  // Of formats whose magnitudes are the odd numbers: neighbouring codes differ by 2.
+  static void Steps(const std::byte* b, float* y, int64_t stride) {
+    static_assert(Grid::kOdd);
+    const uint64_t scales = Grid::ScaleNibbles(b);
+    const float two = 2 * HalfToFloat(b) * Grid::kUnit;
+    for (int j = 0; j < 8; ++j) y[j * stride] = two * Scale(scales, 2 * j);
+  }
+  static void Decode(const std::byte* b, float* y) {
+    const float d = HalfToFloat(b) * Grid::kUnit;
+    const uint64_t scales = Grid::ScaleNibbles(b);
+    for (int j = 0; j < 8; ++j) {
+      alignas(16) std::byte codes[32];
+      const uint32_t signs = Grid::Signs(b, j);
+      for (int k = 0; k < 4; ++k) {
+        const uint64_t eight = WithSigns(Grid::Eight(b, j, k), signs >> (8 * k));
+        __builtin_memcpy(codes + 8 * k, &eight, sizeof eight);
+      }
+      for (int half = 0; half < 2; ++half) {
+        Scaled<16>(d * Scale(scales, 2 * j + half), y + 32 * j + 16 * half,
+                   [&codes, half](int i) { return Codes::LoadSigned(codes + 16 * half + i); });
+      }
+    }
+  }
+};
+
+using IQ2_XXS = OfGrid<GridIQ2_XXS>;
+using IQ2_XS = OfGrid<GridIQ2_XS>;
+using IQ2_S = OfGrid<GridIQ2_S>;
+using IQ3_XXS = OfGrid<GridIQ3_XXS>;
+using IQ3_S = OfGrid<GridIQ3_S>;
+
 template <typename Format>
 void DequantizeBlocks(const std::byte* blocks, int64_t count, float* y) {
   for (int64_t i = 0; i < count; i += Format::kValues, blocks += Format::kBytes)
