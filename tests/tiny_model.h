@@ -113,6 +113,7 @@ inline ModelConfig TinyConfig(const TinyOptions& options) {
   const bool gemma = options.architecture == "gemma3";
   const bool olmo = options.architecture == "olmo2";
   const bool gpt_oss = options.architecture == "gpt-oss";
+  const bool smollm = options.architecture == "smollm3";
   c.shape = {.architecture = options.architecture,
              .name = "tiny",
              .hidden = 64,
@@ -122,7 +123,7 @@ inline ModelConfig TinyConfig(const TinyOptions& options) {
              .post_norms = gemma || olmo};
   for (int l = 0; l < options.layers; ++l) {
     const bool windowed = (gemma || olmo || gpt_oss) && l % 3 != 2;
-    const bool unturned = bloom || (options.architecture == "smollm3" && l % 4 == 3);
+    const bool unturned = bloom || (smollm && l % 4 == 3);
     c.shape.layers.push_back({.heads = 8,
                               .kv_heads = bloom ? 8 : options.kv_heads,
                               .head_dim = options.head_dim,
@@ -130,7 +131,8 @@ inline ModelConfig TinyConfig(const TinyOptions& options) {
                               .rope = unturned               ? kNoRope
                                       : windowed && !gpt_oss ? 1
                                                              : 0,
-                              .ffn = 96});
+                              .ffn = 96,
+                              .output_gate = smollm});
   }
   c.context = 4096;
   c.norm = bloom ? NormKind::kLayer : NormKind::kRms;
@@ -146,7 +148,13 @@ inline ModelConfig TinyConfig(const TinyOptions& options) {
   if (gemma) c.embedding_scale = 8;
   if (gpt_oss || options.architecture == "qwen3moe") AddTinyMixtures(c);
   if (options.architecture == "mistral3") c.query_temperature = {.beta = 0.3, .context = 40};
-  c.all_biases = c.embedding_norm = bloom;
+  c.all_biases = bloom;
+  if (bloom) c.embedding_norm = EmbeddingNorm::kStored;
+  if (smollm) {  // and what Muse Glimmer has beside layers without RoPE
+    c.embedding_norm = EmbeddingNorm::kWeightless;
+    c.logit_scale = 0.8;
+    c.logit_cap = 5;
+  }
   return c;
 }
 
@@ -199,6 +207,7 @@ inline void AddTinyLayer(const ModelShape& s, int l, TinyStore& store, TestRando
     linear("attn_v", kv, s.hidden, biased);
   }
   linear("attn_output", s.hidden, q, bloom || gpt_oss);
+  if (layer.output_gate) linear("attn_gate", q, s.hidden, false);
   if (gpt_oss) store.Add(p + "attn_sinks.weight", {layer.heads}, 1, 0, random);
   if (!olmo) norm("ffn_norm", s.hidden);
   if (gemma || olmo) {

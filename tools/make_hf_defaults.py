@@ -22,7 +22,7 @@ OUT = ROOT / "src/model/hf_defaults.h"
 CLASSES = ["LlamaConfig", "MistralConfig", "Ministral3Config", "Qwen2Config", "Qwen3Config", "Qwen3VLTextConfig",
            "SmolLM3Config", "Olmo2Config", "Olmo3Config", "GraniteConfig", "Phi3Config", "Gemma3TextConfig",
            "BloomConfig", "MixtralConfig", "Qwen3MoeConfig", "Qwen3VLMoeTextConfig", "Qwen2MoeConfig", "OlmoeConfig",
-           "GraniteMoeConfig", "GraniteMoeSharedConfig", "GptOssConfig"]
+           "GraniteMoeConfig", "GraniteMoeSharedConfig", "GptOssConfig", "MuseGlimmerTextConfig"]
 # What no forward pass of a decoder reads, or only in training.
 HARMLESS = {"use_cache", "initializer_range", "pretraining_tp", "attention_dropout", "hidden_dropout", "resid_pdrop",
             "embd_pdrop", "output_router_logits", "router_aux_loss_coef", "router_jitter_noise",

@@ -39,6 +39,9 @@ MULTIPLIERS = {"embedding_multiplier": 3.0, "residual_multiplier": 0.4, "attenti
                "logits_scaling": 2.5}
 # Heads and windows of every layer but the second and fourth.
 GPT_OSS = {"num_hidden_layers": 4, "num_local_experts": 5, "num_experts_per_tok": 2, "head_dim": 8, "sliding_window": 5}
+# A number of layers that is not a multiple of 4; logits that reach the cap.
+MUSE = {"num_hidden_layers": 5, "head_dim": 8, "sliding_window": 5, "final_logit_softcapping": 1.5,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 50.0}}
 # Name: the class, its config beside SIZES, and the keys that config.json leaves to the class.
 ROWS = {
     "llama": ("LlamaForCausalLM", {"attention_bias": True, "mlp_bias": True, "rope_parameters": yarn(
@@ -95,11 +98,17 @@ ROWS = {
     "gpt_oss_mxfp4": ("GptOssForCausalLM", GPT_OSS | {
         "hidden_size": 64, "intermediate_size": 32, "rope_parameters": yarn(truncate=True),
         "quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn"]}}, []),
+    "muse_glimmer": ("MuseGlimmerForConditionalGeneration", MUSE | {
+        "qk_scale_factor": 1.7, "rms_norm_eps": 3e-3, "output_multiplier": 1.3},
+        ["layer_types", "layer_rope_theta", "post_norm_eps"]),
+    "muse_glimmer_lists": ("MuseGlimmerForConditionalGeneration", MUSE | {
+        "layer_types": ["full_attention"] + KINDS, "layer_rope_theta": [50.0, 50.0, 0, 0, 50.0], "attention_bias": True,
+        "post_norm_eps": 0.02, "rope_parameters": yarn()}, ["output_multiplier", "qk_scale_factor"]),
 }
 # What llama.cpp's files cannot say: lists of layers without RoPE, truncate, windows of Mistral, Qwen2 and Qwen3,
-# layers without a mixture, gpt-oss without biases. The converter does not know all tensors of FUSED_EXPERTS.
+# layers without a mixture, gpt-oss without biases, layers of Muse Glimmer with RoPE and no window. The converter does not know all tensors of FUSED_EXPERTS.
 WITHOUT_GGUF = {"llama", "mistral", "qwen2", "qwen3_windows", "smollm3_lists", "qwen3_moe_dense", "qwen2_moe_windows",
-                "granitemoe", "gpt_oss_plain"}
+                "granitemoe", "gpt_oss_plain", "muse_glimmer_lists"}
 # Their folders have the tensors of transformers 5 in memory, the others those of published checkpoints.
 FUSED_EXPERTS = {"qwen3_moe_dense", "granitemoe"}
 
@@ -112,7 +121,12 @@ def text_model(kind: str, more: dict) -> tuple[torch.nn.Module, transformers.Pre
     else:
         vision = {"depth": 1, "hidden_size": 8, "intermediate_size": 8, "num_heads": 1, "out_hidden_size": 16,
                   "patch_size": 2, "num_position_embeddings": 4, "deepstack_visual_indexes": [0]}
-        config = cls.config_class(text_config=sizes, vision_config=vision)
+        more = {}
+        if "Muse" in kind:
+            vision = {"num_hidden_layers": 1, "hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 1,
+                      "pos_emb_height": 2, "pos_emb_width": 2, "patch_size": 2, "max_position_embeddings": 4}
+            more = {"out_hidden_size": 32, "projector_hidden_size": 8}
+        config = cls.config_class(text_config=sizes, vision_config=vision, **more)
     return cls(config).eval(), config
 
 
@@ -150,7 +164,7 @@ def set_mxfp4(model: torch.nn.Module) -> dict:
 
 def save_folder(model: torch.nn.Module, config: transformers.PreTrainedConfig, dropped: list, bytes_of: dict,
                 out: pathlib.Path) -> None:
-    tied = config.tie_word_embeddings
+    tied = getattr(config, "tie_word_embeddings", False)  # Muse Glimmer's has no such key
     stored = model.state_dict()
     if out.name not in FUSED_EXPERTS:
         stored = core_model_loading.revert_weight_conversion(model, stored)

@@ -53,6 +53,9 @@ void AddExtras(const ModelConfig& c, Fingerprinter& print) {
   if (c.attention_scale != 0) print.Add(c.attention_scale);
   if (c.logit_scale != 1) print.Add(c.logit_scale);
   if (c.logit_scale != 1) print.Add(c.embedding_scale);
+  for (const double extra : {c.post_norm_eps, c.hf_query_norm, c.logit_cap}) {
+    if (extra != 0) print.Add(extra);
+  }
   if (c.query_temperature.beta != 0) {
     print.Add(c.query_temperature.beta);
     print.Add(c.query_temperature.context);
@@ -93,9 +96,10 @@ void AddConfig(const ModelConfig& c, Fingerprinter& print) {
         s.vocab, int64_t{s.gated_ffn}, int64_t{s.NarrowestWindow()}}) {
     print.Add(size);
   }
-  for (const int64_t kind : {static_cast<int64_t>(c.norm), static_cast<int64_t>(c.ffn),
-                             int64_t{c.shape.alibi}, int64_t{c.qkv_bias}, int64_t{c.all_biases},
-                             int64_t{c.embedding_norm}, int64_t{c.tied_head}, int64_t{c.hf_names}}) {
+  for (const int64_t kind :
+       {static_cast<int64_t>(c.norm), static_cast<int64_t>(c.ffn), int64_t{c.shape.alibi},
+        int64_t{c.qkv_bias}, int64_t{c.all_biases}, static_cast<int64_t>(c.embedding_norm),
+        int64_t{c.tied_head}, int64_t{c.hf_names}}) {
     print.Add(kind);
   }
   AddExtras(c, print);

@@ -36,7 +36,8 @@ Transformer MakeTransformer(std::shared_ptr<const TensorStore> store, ModelConfi
                          .embedding_scale = static_cast<float>(config.embedding_scale),
                          .query_temperature = config.query_temperature.beta > 0,
                          .mixture = layer.mixture.experts > 0,
-                         .sinks = config.sinks});
+                         .sinks = config.sinks,
+                         .output_gate = layer.output_gate});
   }
   weights = Weights::Place(std::move(weights), *backend);
   return {std::move(config), std::move(weights)};

@@ -35,6 +35,8 @@ struct LayerShape {
   int32_t window = 0;  // sliding window of attention; 0: none
   int rope = 0;        // which of ModelConfig::ropes; kNoRope: none
   int64_t ffn = 0;     // I; 0: the layer has a mixture instead
+  // What attends is multiplied by sigmoid(W norm(x)), of its width, before the last product.
+  bool output_gate = false;
   MixtureShape mixture = {};
 
   int64_t query_width() const { return int64_t{heads} * head_dim; }

@@ -148,6 +148,7 @@ struct OperationNeeds {
   bool query_temperature = false;             // queries in host memory, scaled by their positions
   bool mixture = false;                       // Route and AddScaledRows
   bool sinks = false;                         // AttentionShape::sinks
+  bool output_gate = false;                   // GateMul with Activation::kSigmoid
 };
 
 // What to do with a product: y = result, or y += result (a residual).

@@ -190,7 +190,8 @@ TEST_P(ProductConformance, AGatedProductIsTheActivatedGateTimesUp) {
        {std::pair{DType::kF32, DType::kF32}, std::pair{DType::kBF16, DType::kBF16},
         std::pair{DType::kQ4_0, DType::kQ4_0}, std::pair{DType::kIQ3_XXS, DType::kQ5_0}}) {
     for (int64_t outputs : {1, 16, 33, 64, 150}) {
-      Activation activation = outputs % 3 == 0   ? Activation::kSwiGluOai
+      Activation activation = outputs % 5 == 0   ? Activation::kSigmoid
+                              : outputs % 3 == 0 ? Activation::kSwiGluOai
                               : outputs % 2 == 0 ? Activation::kGelu
                                                  : Activation::kSilu;
       if (!Gates(activation)) activation = Activation::kSilu;

@@ -13,6 +13,7 @@ namespace {
 const std::map<std::string_view, std::string_view>& NestedTypes() {
   static const std::map<std::string_view, std::string_view> types = {{"gemma3", "gemma3_text"},
                                                                      {"mistral3", "mistral"},
+                                                                     {"muse_glimmer", "muse_glimmer_text"},
                                                                      {"qwen3_vl", "qwen3_vl_text"},
                                                                      {"qwen3_vl_moe", "qwen3_vl_moe_text"}};
   return types;
@@ -46,8 +47,6 @@ const std::vector<Unsupported>& UnsupportedOnes() {
       {{"mamba", "mamba2", "falcon_mamba", "jamba", "falcon-h1", "falcon_h1", "granitehybrid",
         "granitemoehybrid", "nemotron_h", "nemotron_h_moe", "bamba", "plamo2", "zamba2"},
        "its layers with a recurrent state (Mamba) are not supported"},
-      {{"muse-glimmer", "muse_glimmer", "muse_glimmer_text"},
-       "its gate on the output of attention is not supported"},
       {{"bert", "nomic-bert", "modern-bert", "modernbert", "xlm-roberta", "roberta"},
        "an encoder does not generate text"},
       {{"t5", "t5encoder", "bart"}, "models with an encoder and a decoder are not supported"},
@@ -189,11 +188,24 @@ const std::vector<Architecture>& Architectures() {
        .post_norms = true,
        .scaled_embedding = true,
        .hf_norm_offset = 1,
+       .hf_final_norm_offset = 1,
        .positions = {.global_every = 6,
                      .rope_base = 1e6,
                      .own_window_rope = true,
                      .window_rope_base = 1e4,
                      .hf_window_rope_base = 1e4}},
+      {.gguf = "muse-glimmer",
+       .hf = {{"muse_glimmer_text", WindowRule::kPatternFromEnd}},
+       .models = "Muse Glimmer (text)",
+       .embedding_norm = EmbeddingNorm::kWeightless,
+       .head_norm = HeadNorm::kEachHead,
+       .post_norms = true,
+       .post_norm_eps = 1e-8,
+       .output_gate = OutputGate::kSeparate,
+       .hf_norm_offset = 1,
+       .capped_logits = true,
+       .positions =
+           {.global_every = 4, .own_window_rope = true, .gguf_interleaved = true, .rope_in_windows = true}},
       {.gguf = "bloom",
        .hf = {{"bloom"}},
        .models = "BLOOM",
@@ -202,7 +214,7 @@ const std::vector<Architecture>& Architectures() {
        .alibi = true,
        .qkv_bias = true,
        .all_biases = true,
-       .embedding_norm = true},
+       .embedding_norm = EmbeddingNorm::kStored},
   };
   return list;
 }

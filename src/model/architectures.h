@@ -13,9 +13,10 @@ namespace coppice {
 enum class WindowRule {
   kNever,  // none: the key does not change the model
   kEveryLayer,
-  kFromLayer,     // those from max_window_layers on, or as layer_types says, if use_sliding_window is true
-  kPattern,       // as layer_types says, or all but every so many
-  kNoRopeLayers,  // those without RoPE, or as layer_types says, if use_sliding_window is true
+  kFromLayer,       // those from max_window_layers on, or as layer_types says, if use_sliding_window is true
+  kPattern,         // as layer_types says, or all but every so many
+  kPatternFromEnd,  // the same, counted from the last layer, which has no window
+  kNoRopeLayers,    // those without RoPE, or as layer_types says, if use_sliding_window is true
   kEveryLayerIfUsed,  // all, if use_sliding_window is true
   // Every second one below max_window_layers, from the first on, or as layer_types says, if
   // use_sliding_window is true.
@@ -33,6 +34,7 @@ struct PositionTraits {
   bool gguf_interleaved = false;
   bool finetuned_rope = false;     // GGUF: no layer has RoPE where rope.scaling.finetuned is false
   int no_rope_every = 0;           // GGUF: every so many layers one has no RoPE; 0: none
+  bool rope_in_windows = false;    // GGUF: layers without a window have no RoPE; a folder lists those with it
   bool long_rope = false;          // GGUF: the RoPE may have short and long factors, and no type
   bool partial_rotary = false;     // config.json's partial_rotary_factor counts
   bool query_temperature = false;  // queries grow with the logarithm of their position
@@ -69,6 +71,9 @@ struct MixtureTraits {
 
 enum class HeadNorm { kNone, kEachHead, kWholeWidth };
 
+// Where the weight of the gate on attention's output is.
+enum class OutputGate { kNone, kSeparate };
+
 // The layer does not know the architecture: it sees which weights exist.
 struct Architecture {
   const char* gguf;  // general.architecture
@@ -79,16 +84,20 @@ struct Architecture {
   bool alibi = false;
   bool qkv_bias = false;
   bool all_biases = false;
-  bool embedding_norm = false;
+  EmbeddingNorm embedding_norm = EmbeddingNorm::kNone;
   HeadNorm head_norm = HeadNorm::kNone;
   bool pre_norms = true;
   bool sinks = false;
   const char* gguf_ffn_norm = "ffn_norm";
   bool post_norms = false;
+  double post_norm_eps = 0;  // of GGUF files, which do not say; 0: that of the other norms
+  OutputGate output_gate = OutputGate::kNone;
   bool scaled_embedding = false;  // by sqrt(hidden)
-  double hf_norm_offset = 0;      // Hugging Face's files store norm weights without this
-  bool fused = false;             // q, k and v are one matrix in Hugging Face's files, and gate and up
-  bool multipliers = false;       // of embedding, residual, attention and logits, which its files give
+  double hf_norm_offset = 0;      // Hugging Face's files store norm weights without this, and the last norm's
+  double hf_final_norm_offset = 0;  // without this
+  bool fused = false;               // q, k and v are one matrix in Hugging Face's files, and gate and up
+  bool multipliers = false;         // of embedding, residual, attention and logits, which its files give
+  bool capped_logits = false;       // its files give a factor on logits and their cap
   PositionTraits positions = {};
   MixtureTraits mixture = {};
 };

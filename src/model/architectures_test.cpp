@@ -43,6 +43,22 @@ TEST(Architectures, ThePageHasTheTable) {
   EXPECT_EQ(rows, wanted);
 }
 
+// The first paragraph of README's section on models.
+TEST(Architectures, TheReadmeHasTheModels) {
+  std::ifstream file(COPPICE_SOURCE_DIR "/README.md");
+  ASSERT_TRUE(file.good());
+  std::string text;
+  bool in_section = false;
+  for (std::string line; std::getline(file, line) && !(in_section && line.empty() && !text.empty());) {
+    if (in_section && !line.empty()) text += (text.empty() ? "" : " ") + line;
+    if (line == "## Models") in_section = true;
+  }
+  std::string wanted;
+  for (const Architecture& row : Architectures())
+    wanted += (wanted.empty() ? "" : "; ") + std::string(row.models);
+  EXPECT_EQ(text, wanted + ".");
+}
+
 TEST(Architectures, NamesAreDistinct) {
   std::set<std::string> gguf;
   std::set<std::string> hf;

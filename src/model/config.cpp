@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "base/limits.h"
@@ -21,6 +22,7 @@ void RefuseOthers(const GgufMetadata& m, const std::string& prefix, const Archit
   for (const auto& [key, neutral] : {std::pair{"embedding_scale", 1.0}, std::pair{"residual_scale", 1.0},
                                      std::pair{"logit_scale", 1.0}, std::pair{"attention.clamp_kqv", 0.0}}) {
     if (row.multipliers && neutral == 1) continue;
+    if (row.capped_logits && key == std::string_view("logit_scale")) continue;
     const double value = m.Number(prefix + key).value_or(neutral);
     if (value != neutral)
       Refuse(m.path(), prefix + key, fmt::format("= {} is not supported for this architecture", value));
@@ -53,7 +55,14 @@ ModelConfig ConfigFromGguf(const GgufMetadata& m) {
       std::nullopt, c);
   ReadGgufMixture(m, read, p, row.mixture, c);
   ReadGgufPositions(m, read, p, row.positions, c);
-  RefuseSoftcaps(read, p);
+  SetOutputGates(row, c);
+  RefuseSoftcap(read, p + "attn_logit_softcapping");
+  const std::string cap = p + "final_logit_softcapping";
+  if (row.capped_logits) {
+    ReadLogits(read, {p + "logit_scale", cap, /*may_lack_cap=*/true}, c);
+  } else {
+    RefuseSoftcap(read, cap);
+  }
   if (row.scaled_embedding) c.embedding_scale = std::sqrt(static_cast<double>(c.shape.hidden));
   const std::string scale = p + "attention.scale";
   if (row.multipliers) {

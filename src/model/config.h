@@ -14,6 +14,7 @@
 namespace coppice {
 
 enum class NormKind { kRms, kLayer };
+enum class EmbeddingNorm { kNone, kStored, kWeightless };
 enum class FfnKind { kSwiGlu, kGeGlu, kGelu, kSwiGluOai };
 
 // Of a gated FFN's gate.
@@ -52,15 +53,16 @@ struct ModelConfig {
   ModelShape shape;
   int64_t context = 0;
   double norm_eps = 1e-5;
+  double post_norm_eps = 0;  // of the norms of what is added to x; 0: norm_eps
   NormKind norm = NormKind::kRms;
   FfnKind ffn = FfnKind::kSwiGlu;
   // LayerShape::rope is an index into it; the file's frequency factors are the first one's. Empty if the
   // model has ALiBi.
   std::vector<RopeConfig> ropes;
   bool qkv_bias = false;
-  bool ffn_biases = false;                 // the FFN's linear maps have one
-  bool all_biases = false;                 // every linear map and norm has a bias (BLOOM)
-  bool embedding_norm = false;             // a norm right after the embedding (BLOOM)
+  bool ffn_biases = false;                              // the FFN's linear maps have one
+  bool all_biases = false;                              // every linear map and norm has a bias (BLOOM)
+  EmbeddingNorm embedding_norm = EmbeddingNorm::kNone;  // right after the embedding
   bool head_norms = false;                 // a norm of each head of queries and keys, before RoPE
   bool whole_norms = false;                // head_norms: one for all heads of a row
   bool pre_norms = true;                   // a norm before attention and before the FFN
@@ -68,13 +70,16 @@ struct ModelConfig {
   const char* gguf_ffn_norm = "ffn_norm";  // GGUF's name of the norm before the FFN
   double embedding_scale = 1;
   double logit_scale = 1;
+  double logit_cap = 0;    // c tanh(logit / c); 0: none
   RouterRule router = {};  // of the layers with a mixture; `used` is MixtureShape's
   QueryTemperature query_temperature = {};
   double attention_scale = 0;  // factor on q . k; 0: 1 / sqrt(head_dim)
-  double norm_offset = 0;      // added to norm weights as stored
-  bool fused_hf = false;       // Hugging Face's files have one matrix for q, k and v, and one for gate and up
-  bool tied_head = false;      // the output head is the embedding
-  bool hf_names = false;       // Hugging Face's tensor names, and its order in BLOOM's fused q, k, v
+  double norm_offset = 0;      // added to the weights of norms as stored; of the last one:
+  double final_norm_offset = 0;
+  double hf_query_norm = 0;  // head_norms: all weights of queries' norm, and 1 of keys'; 0: the file has them
+  bool fused_hf = false;     // Hugging Face's files have one matrix for q, k and v, and one for gate and up
+  bool tied_head = false;    // the output head is the embedding
+  bool hf_names = false;     // Hugging Face's tensor names, and its order in BLOOM's fused q, k, v
 };
 
 // These throw Error, naming the file and the key, for a value that is missing, out of range, or not

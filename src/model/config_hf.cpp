@@ -92,19 +92,24 @@ void ReadLlamaKin(const HfKeys& keys, const KeyReader& read, const HfArchitectur
             std::nullopt, c);
   ReadHfMixture(keys, read, architecture.type.mixture, row.mixture, c);
   ReadHfPositions(keys, read, row.positions, architecture.type.windows, c);
+  SetOutputGates(row, c);
+  const nlohmann::json& known = HfDefaults().at(architecture.type.name);
   const bool gelu = row.ffn == FfnKind::kGeGlu;
-  const char* key = gelu ? "hidden_activation" : "hidden_act";
+  const char* key = known.contains("hidden_activation") ? "hidden_activation" : "hidden_act";
   const char* supported = gelu ? "gelu_pytorch_tanh" : "silu";
   if (const std::string act = keys.Text(key); !act.empty() && act != supported)
     Refuse(keys.path, key, fmt::format("= '{}' is not supported ({})", act, supported));
-  const nlohmann::json& known = HfDefaults().at(architecture.type.name);
   if (known.contains("qkv_bias")) c.qkv_bias = keys.Flag("qkv_bias", true);
   const bool may_lack = known.contains("attention_bias");  // also where the row of the table has biases
   c.qkv_bias = (c.qkv_bias && !may_lack) || keys.Flag("attention_bias", false);
   c.ffn_biases = keys.Flag("mlp_bias", false);
   if (keys.Flag("use_bidirectional_attention", false))
     Refuse(keys.path, "use_bidirectional_attention", "= true is not supported");
-  RefuseSoftcaps(read, "");
+  RefuseSoftcap(read, "attn_logit_softcapping");
+  if (!row.capped_logits) RefuseSoftcap(read, "final_logit_softcapping");
+  if (row.capped_logits) ReadLogits(read, {"output_multiplier", "final_logit_softcapping"}, c);
+  if (known.contains("post_norm_eps")) c.post_norm_eps = read.Positive("post_norm_eps", row.post_norm_eps);
+  if (known.contains("qk_scale_factor")) c.hf_query_norm = ReadMultiplier(read, "qk_scale_factor");
   if (row.ffn == FfnKind::kSwiGluOai) {
     for (const auto& [name, only] : {std::pair{"swiglu_alpha", 1.702}, std::pair{"swiglu_limit", 7.0}}) {
       const double value = read.number(name).value_or(only);
@@ -135,6 +140,7 @@ ModelConfig ReadText(const nlohmann::json& given, const std::string& type, const
   ApplyArchitecture(row, c);
   c.hf_names = true;
   c.norm_offset = row.hf_norm_offset;
+  c.final_norm_offset = row.hf_final_norm_offset;
   if (row.alibi) {
     ReadBloom(keys, read, c);
   } else {

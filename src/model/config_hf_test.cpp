@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/error.h"
@@ -206,6 +207,52 @@ TEST(ConfigFromHf, LayersWithoutRopeAndWindows) {
   EXPECT_EQ(olmo.shape.layer(2).window, 4096);
   EXPECT_EQ(olmo.shape.layer(3).window, 0);
   EXPECT_FALSE(olmo.pre_norms);
+}
+
+TEST(ConfigFromHf, MuseGlimmer) {
+  const HfJson text = {{"num_hidden_layers", 6}, {"rope_parameters", {{"rope_theta", 5e5}}}};
+  const HfJson folder = {{"model_type", "muse_glimmer"}, {"text_config", text}};
+  const ModelConfig c = ReadHf(folder);
+  EXPECT_EQ(c.shape.architecture, "muse-glimmer");
+  EXPECT_EQ(c.norm_offset, 1);
+  EXPECT_EQ(c.final_norm_offset, 0);
+  EXPECT_EQ(c.hf_query_norm, 3.87);
+  EXPECT_EQ(c.norm_eps, 1e-5);
+  EXPECT_EQ(c.post_norm_eps, 1e-8);
+  EXPECT_EQ(c.logit_scale, 0.19611613513818404);
+  EXPECT_EQ(c.logit_cap, 20);
+  EXPECT_EQ(c.ropes.front().base, 5e5);
+  for (int l = 0; l < 6; ++l) {  // counted from the last one
+    EXPECT_EQ(c.shape.layer(l).window, l % 4 == 1 ? 0 : 2048) << l;
+    EXPECT_EQ(c.shape.layer(l).rope, l % 4 == 1 ? kNoRope : 0) << l;
+    EXPECT_TRUE(c.shape.layer(l).output_gate);
+  }
+  const auto with = [&](const char* key, HfJson value) {
+    return Changed(folder, "text_config", Changed(text, key, std::move(value)));
+  };
+  HfJson kinds = std::vector<std::string>(6, "sliding_attention");
+  kinds[0] = "full_attention";
+  EXPECT_EQ(ReadHf(with("layer_types", kinds)).shape.layer(0).window, 0);
+  EXPECT_EQ(ReadHf(with("layer_types", kinds)).shape.layer(1).window, 2048);
+  EXPECT_EQ(ReadHf(with("layer_types", kinds)).shape.layer(1).rope, kNoRope);  // the lists are two
+  const ModelConfig listed = ReadHf(with("layer_rope_theta", {0, 5e5, 5e5, 0.0, 7, 0, 1}));
+  for (int l = 0; l < 6; ++l) EXPECT_EQ(listed.shape.layer(l).rope, l % 3 == 0 || l == 5 ? kNoRope : 0) << l;
+  for (const auto& [key, value, part] : std::vector<std::tuple<const char*, HfJson, const char*>>{
+           {"layer_rope_theta", {1, 2}, "layer_rope_theta is not a list of 6 numbers"},
+           {"layer_rope_theta",
+            {1, 2, 3, 4, nullptr, 6},
+            "layer_rope_theta holds a value that is not a number"},
+           {"layer_types", {"full_attention"}, "layer_types is not a list of 6 types"},
+           {"sliding_window", nullptr, "sliding_window is missing"},
+           {"final_logit_softcapping", 0, "final_logit_softcapping = 0"},
+           {"final_logit_softcapping", nullptr, "final_logit_softcapping is missing"},
+           {"output_multiplier", -1, "output_multiplier = -1"},
+           {"qk_scale_factor", 0, "qk_scale_factor = 0"},
+           {"post_norm_eps", 0, "post_norm_eps = 0"},
+           {"hidden_activation", "gelu", "hidden_activation = 'gelu' is not supported (silu)"},
+           {"attn_logit_softcapping", 50, "attn_logit_softcapping = 50 is not supported"},
+           {"num_experts", 4, "num_experts = 4 is not supported"}})
+    EXPECT_THAT(HfRefusal(with(key, value)), HasSubstr(part));
 }
 
 TEST(ConfigFromHf, GranitesMultipliers) {

@@ -38,9 +38,9 @@ RopeConfig WindowRope(const RopeConfig& of_others, double base) {
   return {.dims = of_others.dims, .base = base, .interleaved = of_others.interleaved};
 }
 
-std::vector<bool> AllBut(int layers, int64_t every) {
+std::vector<bool> AllBut(int layers, int64_t every, bool from_end) {
   std::vector<bool> windowed;
-  for (int l = 0; l < layers; ++l) windowed.push_back((l + 1) % every != 0);
+  for (int l = 0; l < layers; ++l) windowed.push_back((from_end ? layers - 1 - l : l + 1) % every != 0);
   return windowed;
 }
 
@@ -118,12 +118,16 @@ void ReadGgufWindow(const GgufMetadata& m, const KeyReader& read, const std::str
                     const PositionTraits& traits, ModelConfig& c) {
   const std::string window_key = prefix + "attention.sliding_window";
   const int layers = c.shape.layer_count();
-  if (!m.Has(window_key)) return;
+  if (!m.Has(window_key)) {
+    if (traits.rope_in_windows) Refuse(read.path, window_key, "is missing");
+    return;
+  }
   const std::optional<std::vector<int64_t>> listed = read.ListOf(window_key, layers);
   const std::vector<int64_t> windows =
       listed ? *listed : std::vector<int64_t>(c.shape.layers.size(), *m.Integer(window_key));
   for (size_t l = 0; l < windows.size(); ++l) {
-    if (windows[l] < 0 || windows[l] > limits::kMaxContext)
+    const bool too_small = windows[l] < 0 || (windows[l] == 0 && traits.rope_in_windows && !listed);
+    if (too_small || windows[l] > limits::kMaxContext)
       Refuse(read.path, window_key, fmt::format("= {} is out of range", windows[l]));
     c.shape.layers[l].window = static_cast<int32_t>(windows[l]);
   }
@@ -150,8 +154,10 @@ void ReadGgufPositions(const GgufMetadata& metadata, const KeyReader& read, cons
   // llama.cpp's key for a model of Granite's kind that was trained without positions.
   const bool none = !metadata.Bool(prefix + "rope.scaling.finetuned").value_or(true) && traits.finetuned_rope;
   for (int l = 0; l < c.shape.layer_count(); ++l) {
-    if (none || (traits.no_rope_every > 0 && (l + 1) % traits.no_rope_every == 0))
-      c.shape.layers[static_cast<size_t>(l)].rope = kNoRope;
+    LayerShape& layer = c.shape.layers[static_cast<size_t>(l)];
+    if (none || (traits.no_rope_every > 0 && (l + 1) % traits.no_rope_every == 0) ||
+        (traits.rope_in_windows && layer.window == 0))
+      layer.rope = kNoRope;
   }
 }
 

@@ -30,8 +30,9 @@ void SetRopes(const RopeConfig& others, const std::optional<RopeConfig>& windowe
 // RoPE without scaling, of the layers with a window.
 RopeConfig WindowRope(const RopeConfig& of_others, double base);
 RopeConfig::Scaling ScalingByName(const std::string& name, const std::string& path, const std::string& key);
-// Whether each layer attends within the window: all but the layers `every`, 2 `every`, ... (from 1).
-std::vector<bool> AllBut(int layers, int64_t every);
+// Whether each layer attends within the window: all but the layers `every`, 2 `every`, ... (from 1), or all
+// but the last one, the one `every` layers before it, ...
+std::vector<bool> AllBut(int layers, int64_t every, bool from_end = false);
 void SetWindow(const std::vector<bool>& windowed, int64_t window, ModelShape& shape);
 // YaRN's factor on cosines and sines, m(mscale) / m(mscale_all_dim) with m(a) = 0.1 a ln(factor) + 1, as
 // DeepSeek's models have it (transformers, modeling_rope_utils.py). Neither multiplier is 0.

@@ -270,6 +270,21 @@ std::vector<bool> RotatingLayers(const HfKeys& keys, const KeyReader& read, int 
   return rotates;
 }
 
+// Muse Glimmer: which layers rotate. transformers takes a theta of 0 for none, and the others' from the rope.
+std::vector<bool> LayersWithTheta(const HfKeys& keys, const PositionTraits& traits, int layers) {
+  const char* key = "layer_rope_theta";
+  if (!keys.Has(key)) return AllBut(layers, traits.global_every, /*from_end=*/true);
+  const nlohmann::json& list = keys.json[key];
+  if (!list.is_array() || std::ssize(list) < layers)
+    Refuse(keys.path, key, fmt::format("is not a list of {} numbers", layers));
+  std::vector<bool> rotates;
+  for (size_t l = 0; l < static_cast<size_t>(layers); ++l) {
+    if (!list[l].is_number()) Refuse(keys.path, key, "holds a value that is not a number");
+    rotates.push_back(list[l].get<double>() != 0);
+  }
+  return rotates;
+}
+
 std::vector<bool> WindowedLayers(const HfKeys& keys, const KeyReader& read, const PositionTraits& traits,
                                  WindowRule rule, const ModelShape& shape) {
   const int layers = shape.layer_count();
@@ -280,6 +295,9 @@ std::vector<bool> WindowedLayers(const HfKeys& keys, const KeyReader& read, cons
     return listed ? *listed : AllBut(layers, read.Count(key, limits::kMaxLayers, traits.global_every));
   }
   std::vector<bool> windowed(static_cast<size_t>(layers), rule == WindowRule::kEveryLayer);
+  if (rule == WindowRule::kPatternFromEnd) {
+    return listed ? *listed : AllBut(layers, traits.global_every, /*from_end=*/true);
+  }
   if (rule == WindowRule::kEveryLayer) return listed ? *listed : windowed;
   const bool used = keys.Flag("use_sliding_window", false);
   if (rule == WindowRule::kEveryLayerIfUsed) return std::vector<bool>(windowed.size(), used);
@@ -303,7 +321,12 @@ void ReadWindow(const HfKeys& keys, const KeyReader& read, const PositionTraits&
                 ModelConfig& c) {
   if (rule == WindowRule::kNever) return;
   const std::vector<bool> windowed = WindowedLayers(keys, read, traits, rule, c.shape);
-  if (!keys.Has("sliding_window") || std::ranges::find(windowed, true) == windowed.end()) return;
+  if (std::ranges::find(windowed, true) == windowed.end()) return;
+  if (!keys.Has("sliding_window")) {
+    // transformers does not run these either.
+    if (rule == WindowRule::kPatternFromEnd) Refuse(keys.path, "sliding_window", "is missing");
+    return;
+  }
   SetWindow(windowed, read.Count("sliding_window", limits::kMaxContext), c.shape);
 }
 
@@ -317,8 +340,10 @@ void ReadHfPositions(const HfKeys& keys, const KeyReader& read, const PositionTr
   } else {
     ReadRope(keys, read, traits, c);
   }
-  if (traits.no_rope_every == 0) return;
-  const std::vector<bool> rotates = RotatingLayers(keys, read, c.shape.layer_count());
+  if (traits.no_rope_every == 0 && !traits.rope_in_windows) return;
+  const int layers = c.shape.layer_count();
+  const std::vector<bool> rotates =
+      traits.rope_in_windows ? LayersWithTheta(keys, traits, layers) : RotatingLayers(keys, read, layers);
   for (size_t l = 0; l < rotates.size(); ++l) {
     if (!rotates[l]) c.shape.layers[l].rope = kNoRope;
   }

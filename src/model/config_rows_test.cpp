@@ -1,12 +1,17 @@
 // The metadata of rows of the table that are not Llama's.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "model/config.h"
+#include "test_files.h"
 
 namespace coppice {
 namespace {
@@ -66,6 +71,79 @@ TEST(ConfigOfRows, Gguf) {
   EXPECT_TRUE(olmo.whole_norms && olmo.shape.post_norms);
   EXPECT_FALSE(olmo.pre_norms);
   EXPECT_EQ(ConfigOfRow("olmo2").ropes.size(), 1u);
+}
+
+std::vector<std::pair<std::string, GgufValue>> MuseValues() {
+  return {{"attention.sliding_window", int64_t{2048}},
+          {"logit_scale", 0.25},
+          {"final_logit_softcapping", 20.0},
+          {"rope.freq_base", 5e5},
+          {"attention.layer_norm_rms_epsilon", 1e-5}};
+}
+
+TEST(ConfigOfRows, MuseGlimmer) {
+  const ModelConfig c = ConfigOfRow("muse-glimmer", MuseValues());
+  EXPECT_TRUE(c.head_norms && c.shape.post_norms && c.pre_norms);
+  EXPECT_EQ(c.embedding_norm, EmbeddingNorm::kWeightless);
+  EXPECT_EQ(c.norm_eps, 1e-5);
+  EXPECT_EQ(c.post_norm_eps, 1e-8);
+  EXPECT_EQ(c.logit_scale, 0.25);
+  EXPECT_EQ(c.logit_cap, 20);
+  EXPECT_EQ(c.norm_offset, 0);
+  for (int l = 0; l < 16; ++l) {
+    const LayerShape& layer = c.shape.layer(l);
+    EXPECT_TRUE(layer.output_gate);
+    EXPECT_EQ(layer.window, l % 4 == 3 ? 0 : 2048) << l;
+    if (l % 4 == 3) {
+      EXPECT_EQ(layer.rope, kNoRope) << l;
+    } else {
+      EXPECT_EQ(c.ropes[static_cast<size_t>(layer.rope)].base, 5e5) << l;
+      EXPECT_TRUE(c.ropes[static_cast<size_t>(layer.rope)].interleaved) << l;
+    }
+  }
+  auto more = MuseValues();
+  more.emplace_back("rope.freq_base_swa", 1e4);
+  more.emplace_back("attention.sliding_window_pattern", int64_t{2});
+  more.emplace_back("final_logit_softcapping", 0.0);
+  const ModelConfig other = ConfigOfRow("muse-glimmer", more);
+  EXPECT_EQ(other.shape.layer(1).rope, kNoRope);
+  EXPECT_EQ(other.ropes[static_cast<size_t>(other.shape.layer(2).rope)].base, 1e4);
+  EXPECT_EQ(other.logit_cap, 0);
+}
+
+TEST(ConfigOfRows, MuseGlimmerRefusals) {
+  const auto refusal = [](const char* key, GgufValue value) {
+    auto values = MuseValues();
+    values.emplace_back(key, std::move(value));
+    return ErrorOf([&] { ConfigOfRow("muse-glimmer", values); });
+  };
+  const auto without = [](std::string_view key) {
+    auto values = MuseValues();
+    std::erase_if(values, [&](const auto& entry) { return entry.first == key; });
+    return ErrorOf([&] { ConfigOfRow("muse-glimmer", values); });
+  };
+  using testing::HasSubstr;
+  EXPECT_THAT(without("attention.sliding_window"),
+              HasSubstr("muse-glimmer.attention.sliding_window is missing"));
+  EXPECT_THAT(without("logit_scale"), HasSubstr("muse-glimmer.logit_scale is missing"));
+  EXPECT_EQ(without("final_logit_softcapping"), "");
+  EXPECT_THAT(refusal("attention.sliding_window", int64_t{0}),
+              HasSubstr("sliding_window = 0 is out of range"));
+  EXPECT_THAT(refusal("logit_scale", -1.0), HasSubstr("muse-glimmer.logit_scale = -1"));
+  EXPECT_THAT(refusal("final_logit_softcapping", -2.0), HasSubstr("final_logit_softcapping = -2"));
+  EXPECT_THAT(refusal("attn_logit_softcapping", 50.0), HasSubstr("attn_logit_softcapping = 50 is not"));
+  EXPECT_THAT(refusal("attention.sliding_window_pattern",
+                      std::make_shared<GgufArray>(GgufArray{std::vector<bool>(15, true), 7})),
+              HasSubstr("sliding_window_pattern has 15 entries for 16 layers"));
+  EXPECT_THAT(refusal("embedding_scale", 2.0), HasSubstr("embedding_scale = 2 is not supported"));
+  EXPECT_THAT(ErrorOf([] {
+                ConfigOfRow("llama", {{"logit_scale", 2.0}});
+              }),
+              HasSubstr("llama.logit_scale = 2 is not supported"));
+  EXPECT_THAT(ErrorOf([] {
+                ConfigOfRow("qwen3", {{"final_logit_softcapping", 2.0}});
+              }),
+              HasSubstr("qwen3.final_logit_softcapping = 2 is not supported"));
 }
 
 }  // namespace

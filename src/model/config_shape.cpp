@@ -21,6 +21,7 @@ void ApplyArchitecture(const Architecture& row, ModelConfig& c) {
   c.whole_norms = row.head_norm == HeadNorm::kWholeWidth;
   c.pre_norms = row.pre_norms;
   c.sinks = row.sinks;
+  c.post_norm_eps = row.post_norm_eps;
   c.gguf_ffn_norm = row.gguf_ffn_norm;
   c.fused_hf = row.fused;
 }
@@ -58,16 +59,16 @@ void ReadShape(const KeyReader& read, const ShapeKeys& keys, std::optional<int64
   c.norm_eps = read.Positive(keys.eps, 1e-5);
 }
 
-void RefuseSoftcaps(const KeyReader& read, const std::string& prefix) {
-  for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"}) {
-    const double cap = read.number(prefix + key).value_or(0);
-    if (cap != 0) Refuse(read.path, prefix + key, fmt::format("= {} is not supported", cap));
-  }
+void RefuseSoftcap(const KeyReader& read, const std::string& key) {
+  const double cap = read.number(key).value_or(0);
+  if (cap != 0) Refuse(read.path, key, fmt::format("= {} is not supported", cap));
 }
 
-namespace {
+void SetOutputGates(const Architecture& row, ModelConfig& c) {
+  for (LayerShape& layer : c.shape.layers) layer.output_gate = row.output_gate != OutputGate::kNone;
+}
 
-double Multiplier(const KeyReader& read, const std::string& key) {
+double ReadMultiplier(const KeyReader& read, const std::string& key) {
   constexpr double kMost = 1e6;  // far from what fp32 holds, also squared; models have 0.1 to 12
   const double value = read.Positive(key, 1);
   if (value > kMost || value < 1 / kMost)
@@ -75,17 +76,24 @@ double Multiplier(const KeyReader& read, const std::string& key) {
   return value;
 }
 
-}  // namespace
-
 void ReadMultipliers(const KeyReader& read, const MultiplierKeys& keys, ModelConfig& c) {
-  const double residual = Multiplier(read, keys.residual);
+  const double residual = ReadMultiplier(read, keys.residual);
   // x + r f(norm(x)) for every layer is r times u + f(norm(u)) with u = x / r, and norm(u) is norm(x) where
   // the norm's epsilon shrinks with the square: so the layer needs no multiplier. No architecture with
   // multipliers has norms elsewhere.
-  c.embedding_scale = Multiplier(read, keys.embedding) / residual;
+  c.embedding_scale = ReadMultiplier(read, keys.embedding) / residual;
   c.norm_eps /= residual * residual;
-  if (read.number(keys.attention)) c.attention_scale = Multiplier(read, keys.attention);
-  c.logit_scale = 1 / Multiplier(read, keys.logits);
+  if (read.number(keys.attention)) c.attention_scale = ReadMultiplier(read, keys.attention);
+  c.logit_scale = 1 / ReadMultiplier(read, keys.logits);
+}
+
+void ReadLogits(const KeyReader& read, const LogitKeys& keys, ModelConfig& c) {
+  const auto required = [&](const std::string& key) {
+    if (!read.number(key)) Refuse(read.path, key, "is missing");
+    return ReadMultiplier(read, key);
+  };
+  c.logit_scale = required(keys.scale);
+  if (!keys.may_lack_cap || read.number(keys.cap).value_or(0) != 0) c.logit_cap = required(keys.cap);
 }
 
 }  // namespace coppice

@@ -24,9 +24,21 @@ void ReadShape(const KeyReader& read, const ShapeKeys& keys, std::optional<int64
 // Sets what the row says, before the sizes are known.
 void ApplyArchitecture(const Architecture& row, ModelConfig& c);
 
-// Refuses softcaps of logits, which the layer does not compute. `prefix` is the architecture's, with a dot,
-// or empty.
-void RefuseSoftcaps(const KeyReader& read, const std::string& prefix);
+// Sets which layers have a gate on attention's output.
+void SetOutputGates(const Architecture& row, ModelConfig& c);
+
+// Refuses a softcap that is not computed.
+void RefuseSoftcap(const KeyReader& read, const std::string& key);
+
+// A factor that is positive and within what fp32 holds; 1 if the key is absent.
+double ReadMultiplier(const KeyReader& read, const std::string& key);
+
+// Reads what the head's logits are multiplied by, and their cap.
+struct LogitKeys {
+  std::string scale, cap;
+  bool may_lack_cap = false;  // a file without the key, or with 0, has no cap
+};
+void ReadLogits(const KeyReader& read, const LogitKeys& keys, ModelConfig& c);
 
 struct MultiplierKeys {
   std::string embedding, residual, attention, logits;

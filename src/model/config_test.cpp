@@ -102,7 +102,7 @@ TEST(ConfigFromGguf, Qwen2AndBloom) {
   EXPECT_EQ(bloom.norm, NormKind::kLayer);
   EXPECT_EQ(bloom.ffn, FfnKind::kGelu);
   EXPECT_FALSE(bloom.shape.gated_ffn);
-  EXPECT_TRUE(bloom.all_biases && bloom.embedding_norm && bloom.qkv_bias);
+  EXPECT_TRUE(bloom.all_biases && bloom.embedding_norm == EmbeddingNorm::kStored && bloom.qkv_bias);
   EXPECT_EQ(bloom.norm_eps, 1e-3);
   EXPECT_EQ(bloom.shape.layer(0).kv_heads, 8);
 }

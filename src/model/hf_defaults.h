@@ -405,6 +405,29 @@ inline constexpr char kHfDefaults[] = R"json({
   "swiglu_limit": 7.0,
   "tie_word_embeddings": false,
   "vocab_size": 201088
+ },
+ "muse_glimmer_text": {
+  "attention_bias": false,
+  "final_logit_softcapping": 20.0,
+  "head_dim": 128,
+  "hidden_activation": "silu",
+  "hidden_size": 6656,
+  "intermediate_size": 19968,
+  "layer_rope_theta": null,
+  "layer_types": null,
+  "max_position_embeddings": 131072,
+  "num_attention_heads": 32,
+  "num_hidden_layers": 52,
+  "num_key_value_heads": 2,
+  "output_multiplier": 0.19611613513818404,
+  "post_norm_eps": 1e-08,
+  "qk_scale_factor": 3.87,
+  "rms_norm_eps": 1e-05,
+  "rope_parameters": null,
+  "rope_theta": 10000.0,
+  "sliding_window": 2048,
+  "tie_word_embeddings": false,
+  "vocab_size": 202048
  }
 })json";
 

@@ -187,19 +187,30 @@ void Layer::Finish(Ending with, const TensorView& x, ProductKind kind, ProductEn
   if (with.post_norm.weight.empty()) return with.product(x, kind, end, y, be);
   const MutableTensorView out = end == ProductEnd::kAdd ? ws.out.mutable_view().Rows(0, x.rows) : y;
   with.product(x, kind, ProductEnd::kStore, out, be);
-  ApplyNorm(with.post_norm, out, out, be);
+  ApplyPostNorm(with.post_norm, out, be);
   if (end == ProductEnd::kAdd) be.Add(out, y);
 }
 
-void Layer::ApplyNorm(const Norm& norm, const TensorView& x, MutableTensorView y, Backend& be) const {
-  const float eps = static_cast<float>(config_.norm_eps);
+namespace {
+
+void NormRows(const Norm& norm, double eps, const TensorView& x, MutableTensorView y, Backend& be) {
   if (norm.weight.empty()) {
     be.Convert(x, y);
   } else if (norm.bias.empty()) {
-    be.RmsNorm(x, norm.weight, eps, y);
+    be.RmsNorm(x, norm.weight, static_cast<float>(eps), y);
   } else {
-    be.LayerNorm(x, norm.weight, norm.bias, eps, y);
+    be.LayerNorm(x, norm.weight, norm.bias, static_cast<float>(eps), y);
   }
+}
+
+}  // namespace
+
+void Layer::ApplyNorm(const Norm& norm, const TensorView& x, MutableTensorView y, Backend& be) const {
+  NormRows(norm, config_.norm_eps, x, y, be);
+}
+
+void Layer::ApplyPostNorm(const Norm& norm, MutableTensorView x, Backend& be) const {
+  NormRows(norm, config_.post_norm_eps > 0 ? config_.post_norm_eps : config_.norm_eps, x, x, be);
 }
 
 }  // namespace coppice

@@ -79,6 +79,16 @@ class Layer {
   void QueriesInto(Stream& x, const Tile& tile, MutableTensorView q, const Pass& pass) const;
   SparsePattern ChoosePattern(Stream& x, const std::vector<Tile>& tiles, const AttentionFrame& frame,
                               const Pass& pass) const;
+  void PrepareOutput(const std::vector<Tile>& tiles, Workspace& ws, Backend& be) const;
+  // Ends an attention over the rows `x` of the stream: y = output(attended), or adds it to y; y may be x.
+  // Where the layer has a gate, attended * sigmoid(gate(norm(x))) goes into the output.
+  struct Attended {
+    TensorView x;
+    TensorView values;  // [rows, heads * head_dim]
+    ProductKind kind;
+  };
+  void FinishAttention(const Attended& of, ProductEnd end, MutableTensorView y, Workspace& ws,
+                       Backend& be) const;
   void Retain(Stream& x, const Pass& pass) const;
 
   // layer_probe.cpp
@@ -106,6 +116,8 @@ class Layer {
   TensorView FfnOfRows(std::span<const int32_t> rows, ProductKind kind, Stream& x, const Pass& pass) const;
   // y = norm(x), or a copy of x if the architecture has no such norm.
   void ApplyNorm(const Norm& norm, const TensorView& x, MutableTensorView y, Backend& be) const;
+  // The same for a norm of what is added to x.
+  void ApplyPostNorm(const Norm& norm, MutableTensorView x, Backend& be) const;
   // The last product of attention or FFN: y = post_norm(x w^T), or adds this to y. Most models have no such
   // norm.
   struct Ending {

@@ -52,7 +52,7 @@ void Layer::Attention(Stream& x, const Pass& pass) const {
   std::vector<Tile> attending = tiles;
   if (last_only) attending.assign(pass.leads() ? 1 : 0, {x.rows() - 1, 1, ProductKind::kDecode});
   ws.query.Prepare(weights_.query, needs.empty() ? attending : tiles, ws.kept, be);
-  ws.output.Prepare(weights_.output, attending, ws.kept, be);
+  PrepareOutput(attending, ws, be);
   for (const Tile& tile : tiles) {
     if (last_only && tile.begin + tile.count > observer.first_row())
       observer.Add(tile, Queries(x, tile, pass));
@@ -77,8 +77,8 @@ void Layer::Attention(Stream& x, const Pass& pass) const {
     } else {
       be.SparseAttention(in, pattern, tile.begin, attended);
     }
-    Finish({ws.output, weights_.attention_post_norm}, attended, tile.kind, ProductEnd::kAdd,
-           x.hidden().Rows(tile.begin, tile.count), ws, be);
+    const MutableTensorView rows = x.hidden().Rows(tile.begin, tile.count);
+    FinishAttention({rows, attended, tile.kind}, ProductEnd::kAdd, rows, ws, be);
     if (!last_only && tile.begin + tile.count > observer.first_row()) observer.Add(tile, q);
   }
   if (pass.split != nullptr) {
@@ -92,6 +92,26 @@ void Layer::Attention(Stream& x, const Pass& pass) const {
                       .queries = last_only ? 1 : x.rows(),
                       .keys = frame.attended(),
                       .density = density});
+}
+
+void Layer::PrepareOutput(const std::vector<Tile>& tiles, Workspace& ws, Backend& be) const {
+  if (shape().output_gate) ws.output_gate.Prepare(weights_.output_gate, tiles, ws.kept, be);
+  ws.output.Prepare(weights_.output, tiles, ws.kept, be);
+}
+
+void Layer::FinishAttention(const Attended& of, ProductEnd end, MutableTensorView y, Workspace& ws,
+                            Backend& be) const {
+  TensorView values = of.values;
+  if (shape().output_gate) {
+    const MutableTensorView normed = ws.normed.mutable_view().Rows(0, of.x.rows);
+    const MutableTensorView gate = ws.gate.mutable_view().Rows(0, of.x.rows);
+    // Again: since the queries were computed, `normed` may have held other rows.
+    ApplyNorm(weights_.attention_norm, of.x, normed, be);
+    ws.output_gate(normed, of.kind, ProductEnd::kStore, gate, be);
+    be.GateMul(gate, of.values, Activation::kSigmoid);
+    values = gate;
+  }
+  Finish({ws.output, weights_.attention_post_norm}, values, of.kind, end, y, ws, be);
 }
 
 // The last layer attends for the last row alone, but queries score there if the policy evicts, or chooses the

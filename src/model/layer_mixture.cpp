@@ -87,7 +87,7 @@ TensorView Layer::Mixture(const TensorView& x, ProductKind kind, Workspace& ws, 
     control.Pause();
     RunShared(kind, ws, be);
   }
-  if (!weights_.ffn_post_norm.weight.empty()) ApplyNorm(weights_.ffn_post_norm, sum, sum, be);
+  if (!weights_.ffn_post_norm.weight.empty()) ApplyPostNorm(weights_.ffn_post_norm, sum, be);
   return sum;
 }
 

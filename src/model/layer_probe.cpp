@@ -135,7 +135,7 @@ void Layer::AttendChosen(const TokenSet& rows, Stream& x, const Pass& pass) cons
   frame.query_positions = PositionsOf(rows, x.positions());
   std::vector<Tile> tiles = TilesOf(rows.size(), 0, ws.tile_rows);
   if (LastRowOnly(x)) tiles = {{rows.size() - 1, 1, ProductKind::kDecode}};
-  ws.output.Prepare(weights_.output, tiles, ws.kept, be);
+  PrepareOutput(tiles, ws, be);
   ws.packed.Begin(attention_.kv_heads, frame.keys.rows);
   for (const Tile& tile : tiles) {
     Tick(index_, 0.3, tile, rows.size(), pass.control);
@@ -149,13 +149,12 @@ void Layer::AttendChosen(const TokenSet& rows, Stream& x, const Pass& pass) cons
     FinishQueries(in.query_positions, pass.sequence, q, be);
     in.packed = &ws.packed;
     Attend(frame, in, tile.kind, attended, pass.control, be);
-    const Ending output{ws.output, weights_.attention_post_norm};
     if (rows.IsAll()) {
-      Finish(output, attended, tile.kind, ProductEnd::kAdd, residual, ws, be);
+      FinishAttention({residual, attended, tile.kind}, ProductEnd::kAdd, residual, ws, be);
       continue;
     }
     const MutableTensorView out = ws.out.mutable_view().Rows(0, tile.count);
-    Finish(output, attended, tile.kind, ProductEnd::kStore, out, ws, be);
+    FinishAttention({residual, attended, tile.kind}, ProductEnd::kStore, out, ws, be);
     be.ScatterAddRows(out, Slice(rows.rows(), tile), x.hidden());
   }
 }

@@ -21,7 +21,7 @@ void Layer::Step(DecodeBatch& batch) const {
 
   ws.key_value.PrepareStacked(weights_.key, weights_.value, all, ws.kept, be);
   ws.query.Prepare(weights_.query, all, ws.kept, be);
-  ws.output.Prepare(weights_.output, all, ws.kept, be);
+  PrepareOutput(all, ws, be);
   ApplyNorm(weights_.attention_norm, batch.hidden(), normed, be);
   ws.key_value(normed, ProductKind::kDecode, ProductEnd::kStore, kv, be);
   ws.query(normed, ProductKind::kDecode, ProductEnd::kStore, q, be);
@@ -31,8 +31,7 @@ void Layer::Step(DecodeBatch& batch) const {
         StoreOwn(part, kv.Rows(part.first, part.rows()), q.Rows(part.first, part.rows()), be));
   }
   AttendTogether(attention, attended, be);
-  Finish({ws.output, weights_.attention_post_norm}, attended, ProductKind::kDecode, ProductEnd::kAdd,
-         batch.hidden(), ws, be);
+  FinishAttention({batch.hidden(), attended, ProductKind::kDecode}, ProductEnd::kAdd, batch.hidden(), ws, be);
 
   if (has_mixture()) return be.Add(Mixture(batch.hidden(), ProductKind::kDecode, ws, {}, be), batch.hidden());
   PrepareFfn(all, ws, {}, be);

@@ -8,7 +8,7 @@ namespace coppice {
 namespace {
 
 struct Unit {
-  double kv, qo, ffn, pair;  // FLOPs per row for k and v, for q and o, for the FFN; per query-key pair
+  double kv, qo, ffn, pair;  // FLOPs per row for k and v, for q, gate and o, for the FFN; per query-key pair
 };
 
 // The weights that a row meets in the FFN.
@@ -23,7 +23,7 @@ Unit UnitOf(const ModelShape& shape, const LayerShape& s) {
   const double d = static_cast<double>(shape.hidden);
   const double c = s.head_dim;
   return {.kv = 4 * d * s.kv_heads * c,
-          .qo = 4 * d * s.heads * c,
+          .qo = (s.output_gate ? 6 : 4) * d * s.heads * c,
           .ffn = 2 * FfnWeights(shape, s),
           .pair = 4.0 * s.heads * c};
 }

@@ -32,8 +32,9 @@ struct StepCounts {
 // The closed forms of the papers' cost model (a multiplication and an addition count as 2), for n rows with
 // keys, q queries and m rows in the FFN:
 //   layer      4 d G c n + q 4 d H c + attention + f m      f = 6 d I, or 4 d I if the FFN has two matrices;
-//              2 d G c more for a row whose key alone was computed. Of a mixture, I is the width of the k
-//              experts of a row and of the shared one together, and the router adds 2 d E to f
+//              2 d G c more for a row whose key alone was computed; q 2 d H c more where attention's output
+//              has a gate. Of a mixture, I is the width of the k experts of a row and of the shared one
+//              together, and the router adds 2 d E to f
 //   attention  causal, over all rows: 2 H c n^2; after p reused rows: 2 H c ((p + n)^2 - p^2);
 //              one row over n keys: 4 H c n; a sliding window limits the keys of a row
 //   head       2 d V for one row

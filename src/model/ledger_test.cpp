@@ -85,6 +85,18 @@ TEST(Ledger, AMixtureCountsItsRouterAndTheExpertsOfARow) {
   EXPECT_EQ(DecodeFlops(s, Keys({7})) - HeadFlops(s), 240 + 480 + 780 + 48 * 7);
 }
 
+// The gate's product has the size of q's: 2 d H c = 240 a row.
+TEST(Ledger, AGateOnAttentionsOutputCostsAProduct) {
+  ModelShape plain;
+  plain.hidden = 10;
+  plain.layers = {{.heads = 4, .kv_heads = 2, .head_dim = 3, .ffn = 7}};
+  ModelShape gated = plain;
+  gated.layers[0].output_gate = true;
+  EXPECT_EQ(LayerFlops(gated, {6, 6, 4}) - LayerFlops(plain, {6, 6, 4}), 6 * 240);
+  EXPECT_EQ(LayerFlops(gated, {6, 1, 1}) - LayerFlops(plain, {6, 1, 1}), 240);
+  EXPECT_EQ(DecodeFlops(gated, Keys({7})) - DecodeFlops(plain, Keys({7})), 240);
+}
+
 // The parts add up to the whole, and each term is in the part whose speed it runs at.
 TEST(Ledger, PartsOfAPrefill) {
   ModelShape s = ShapeOf("llama-3.2-1b");

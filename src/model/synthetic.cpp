@@ -137,7 +137,7 @@ std::vector<SyntheticModel::TensorPlan> SyntheticModel::Tensors() const {
     if (s.post_norms) norm(p + "post_ffw_norm");
   };
   matrix("token_embd", s.vocab, s.hidden);
-  if (config.embedding_norm) norm("token_embd_norm");
+  if (config.embedding_norm == EmbeddingNorm::kStored) norm("token_embd_norm");
   for (int l = 0; l < s.layer_count(); ++l) {
     const std::string p = fmt::format("blk.{}.", l);
     const LayerShape& layer = s.layer(l);
@@ -158,6 +158,7 @@ std::vector<SyntheticModel::TensorPlan> SyntheticModel::Tensors() const {
       }
     }
     matrix(p + "attn_output", s.hidden, q);
+    if (layer.output_gate) matrix(p + "attn_gate", q, s.hidden);
     if (bloom || config.sinks) vector(p + "attn_output.bias", s.hidden);
     if (config.sinks) vector(p + "attn_sinks.weight", layer.heads);
     extra_norms(p, layer.head_dim);
@@ -281,6 +282,10 @@ void WriteSyntheticGguf(const SyntheticModel& model, const std::string& path,
       writer.Add(p + "rope.scaling.factor", static_cast<float>(rope.factor));
       count("rope.scaling.original_context_length", rope.original_context);
     }
+  }
+  if (c.logit_cap > 0) {
+    writer.Add(p + "logit_scale", static_cast<float>(c.logit_scale));
+    writer.Add(p + "final_logit_softcapping", static_cast<float>(c.logit_cap));
   }
   AddTokenizer(s.vocab, writer);
 

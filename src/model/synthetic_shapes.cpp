@@ -69,6 +69,7 @@ constexpr KnownShape kShapes[] = {
     {"bloom-7b", "bloom", 30, 4096, 16384, 32, 32, 128, 250880, 2048, 0, true},
     {"gemma-3-270m", "gemma3", 18, 640, 2048, 4, 1, 256, 262144, 32768, 1000000, true, 512},
     {"gemma-3-1b", "gemma3", 26, 1152, 6912, 4, 1, 256, 262144, 32768, 1000000, true, 512},
+    {"muse-glimmer-30b", "muse-glimmer", 52, 6656, 19968, 32, 2, 128, 202048, 131072, 500000, false, 2048},
     {"tiny", "llama", 4, 64, 192, 8, 2, 8, 320, 4096, 10000,
      true},  // not a real model: for tests and first steps
 };
@@ -87,30 +88,33 @@ ModelConfig ConfigOf(const KnownShape& k) {
   const bool gemma = architecture == "gemma3";
   const bool smollm3 = architecture == "smollm3";
   const bool gpt_oss = architecture == "gpt-oss";
+  const bool muse = architecture == "muse-glimmer";
   c.shape = {.architecture = k.architecture,
              .name = k.name,
              .hidden = k.hidden,
              .vocab = k.vocab,
              .gated_ffn = !bloom,
              .alibi = bloom,
-             .post_norms = gemma};
+             .post_norms = gemma || muse};
   for (int l = 0; l < k.layers; ++l) {
-    const bool windowed = gpt_oss ? l % 2 == 0 : !gemma || l % 6 != 5;
+    const bool windowed = gpt_oss ? l % 2 == 0 : muse ? l % 4 != 3 : !gemma || l % 6 != 5;
+    const bool unturned = bloom || ((smollm3 || muse) && l % 4 == 3);
     c.shape.layers.push_back({.heads = k.heads,
                               .kv_heads = k.kv_heads,
                               .head_dim = k.head_dim,
                               .window = windowed ? k.window : 0,
-                              .rope = bloom || (smollm3 && l % 4 == 3) ? kNoRope
-                                      : gemma && windowed              ? 1
-                                                                       : 0,
+                              .rope = unturned                      ? kNoRope
+                                      : (gemma || muse) && windowed ? 1
+                                                                    : 0,
                               .ffn = k.mixture.experts > 0 ? 0 : k.ffn,
+                              .output_gate = muse,
                               .mixture = k.mixture});
   }
   c.context = k.context;
   c.norm = bloom ? NormKind::kLayer : NormKind::kRms;
   c.ffn = bloom ? FfnKind::kGelu : gemma ? FfnKind::kGeGlu : gpt_oss ? FfnKind::kSwiGluOai : FfnKind::kSwiGlu;
-  if (!bloom)
-    c.ropes = {{.dims = k.head_dim, .base = k.rope_base, .interleaved = architecture == "llama" || smollm3}};
+  const bool interleaved = architecture == "llama" || smollm3 || muse;
+  if (!bloom) c.ropes = {{.dims = k.head_dim, .base = k.rope_base, .interleaved = interleaved}};
   c.qkv_bias = bloom || gpt_oss || architecture == "qwen2";
   if (gpt_oss) {
     c.sinks = true;
@@ -125,9 +129,18 @@ ModelConfig ConfigOf(const KnownShape& k) {
     c.ropes.push_back({.dims = k.head_dim, .base = 10000});
     c.embedding_scale = std::sqrt(static_cast<double>(k.hidden));
   }
+  if (muse) {
+    c.ropes.push_back(c.ropes.front());
+    c.embedding_norm = EmbeddingNorm::kWeightless;
+    c.post_norm_eps = 1e-8;
+    c.logit_scale = 1 / std::sqrt(k.hidden / 256.0);
+    c.logit_cap = 20;
+  }
   c.head_norms = gemma || architecture == "qwen3" || architecture == "qwen3moe";
   if (c.head_norms || smollm3) c.norm_eps = 1e-6;
-  c.all_biases = c.embedding_norm = bloom;
+  if (muse) c.head_norms = true;
+  c.all_biases = bloom;
+  if (bloom) c.embedding_norm = EmbeddingNorm::kStored;
   c.tied_head = k.tied;
   return c;
 }

@@ -27,7 +27,7 @@ TEST(Synthetic, AnElementFollowsFromItsNameAndPlace) {
 // A file of a shape says what the shape is: the reader finds the same sizes, windows, ropes and norms.
 TEST(Synthetic, AFileReadsAsItsShape) {
   for (const char* name : {"llama-3.2-1b", "qwen2.5-0.5b", "qwen3-0.6b", "qwen3-4b", "qwen3-30b-a3b",
-                           "gpt-oss-20b", "smollm3-3b", "bloom-7b"}) {
+                           "gpt-oss-20b", "smollm3-3b", "bloom-7b", "muse-glimmer-30b"}) {
     SyntheticModel model = ParseShape(std::string(name) + ":f32");
     ModelShape& shape = model.config.shape;
     shape.hidden = 64;
@@ -54,6 +54,10 @@ TEST(Synthetic, AFileReadsAsItsShape) {
     EXPECT_EQ(read.ropes, model.config.ropes) << name;
     EXPECT_EQ(read.head_norms, model.config.head_norms) << name;
     EXPECT_EQ(read.sinks, model.config.sinks) << name;
+    EXPECT_EQ(read.embedding_norm, model.config.embedding_norm) << name;
+    EXPECT_EQ(read.post_norm_eps, model.config.post_norm_eps) << name;
+    EXPECT_EQ(static_cast<float>(read.logit_scale), static_cast<float>(model.config.logit_scale)) << name;
+    EXPECT_EQ(read.logit_cap, model.config.logit_cap) << name;
     EXPECT_EQ(read.ffn, model.config.ffn) << name;
     EXPECT_EQ(read.router.kind, model.config.router.kind) << name;
     EXPECT_EQ(read.tied_head, model.config.tied_head) << name;

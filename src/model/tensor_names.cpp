@@ -20,10 +20,11 @@ TensorNames GgufTensorNames(const ModelConfig& c) {
   TensorNames n{"token_embd",  "token_embd_norm", "output_norm", "output", "blk.{}.",
                 "attn_norm",   "attn_q",          "attn_k",      "attn_v", "attn_qkv",
                 "attn_output", "ffn_norm",        "ffn_gate",    "ffn_up", "ffn_down"};
-  if (!c.embedding_norm) n.embedding_norm.clear();
+  if (c.embedding_norm != EmbeddingNorm::kStored) n.embedding_norm.clear();
   n.gate_up = "ffn_up";
   n.ffn_norm = c.gguf_ffn_norm;
   n.sinks = "attn_sinks.weight";
+  n.output_gate = "attn_gate";
   n.query_norm = "attn_q_norm";
   n.key_norm = "attn_k_norm";
   n.attention_post_norm = "post_attention_norm";
@@ -66,6 +67,7 @@ TensorNames HfTensorNames(const ModelConfig& c, const TensorStore& store) {
     n.gate_up = "mlp.gate_up_proj";
   }
   n.sinks = "self_attn.sinks";
+  n.output_gate = "self_attn.gate_proj";
   n.query_norm = "self_attn.q_norm";
   n.key_norm = "self_attn.k_norm";
   if (c.shape.post_norms) {  // the norm that other models have before the FFN is here after the attention

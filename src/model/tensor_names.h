@@ -13,7 +13,7 @@ struct TensorNames {
   std::string embedding, embedding_norm, final_norm, head, layer_prefix;
   std::string attention_norm, query, key, value, qkv, output, ffn_norm, gate, up, down;
   std::string query_norm = {}, key_norm = {}, attention_post_norm = {}, ffn_post_norm = {};
-  std::string sinks = {};
+  std::string sinks = {}, output_gate = {};
   std::string gate_up = {};  // gate's rows and then up's, in files that have no gate
 };
 

@@ -1,6 +1,7 @@
 #include "model/transformer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "model/record.h"
@@ -200,10 +201,7 @@ Tensor Transformer::EmbedTokens(std::span<const int32_t> tokens, Backend& be) co
 
 void Transformer::Embed(std::span<const int32_t> tokens, Backend& be, MutableTensorView x) const {
   be.Embed(weights_->embedding, tokens, static_cast<float>(config_->embedding_scale), x);
-  const Norm& norm = weights_->embedding_norm;
-  if (!norm.weight.empty()) {
-    be.LayerNorm(x, norm.weight, norm.bias, static_cast<float>(config_->norm_eps), x);
-  }
+  if (!weights_->embedding_norm.weight.empty()) ApplyNorm(weights_->embedding_norm, x, be);
 }
 
 void Transformer::ApplyNorm(const Norm& norm, MutableTensorView hidden, Backend& be) const {
@@ -222,6 +220,16 @@ void Transformer::Head(const TensorView& normed, const Pass& pass, Tensor& logit
   Projection& head = pass.workspace.head;
   head.Prepare(weights_->head, {}, pass.workspace.kept, pass.backend);
   head(normed, ProductKind::kDecode, ProductEnd::kStore, logits.mutable_view(), pass.backend);
+  Cap(logits);
+}
+
+void Transformer::Cap(Tensor& logits) const {
+  const auto cap = static_cast<float>(config_->logit_cap);
+  if (cap == 0) return;
+  const MutableTensorView rows = logits.mutable_view();  // in host memory, whatever the backend
+  for (int64_t row = 0; row < rows.rows; ++row) {
+    for (float& logit : rows.Row<float>(row)) logit = cap * std::tanh(logit / cap);
+  }
 }
 
 }  // namespace coppice

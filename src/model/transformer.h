@@ -84,6 +84,7 @@ class Transformer {
   void Embed(std::span<const int32_t> tokens, Backend& be, MutableTensorView x) const;  // x [tokens, d]
   void ApplyNorm(const Norm& norm, MutableTensorView hidden, Backend& be) const;
   void Head(const TensorView& normed, const Pass& pass, Tensor& logits) const;
+  void Cap(Tensor& logits) const;
   void VisitLogits(const TensorView& normed, const Pass& pass, const LogitsVisitor& visit) const;
 
   // On the heap, because layers refer to it and a Transformer can move.

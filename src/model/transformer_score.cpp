@@ -57,6 +57,7 @@ void Transformer::VisitLogits(const TensorView& normed, const Pass& pass, const 
     logits.Resize(DType::kF32, tile.count, config_->shape.vocab);
     head(normed.Rows(tile.begin, tile.count), tile.kind, ProductEnd::kStore, logits.mutable_view(),
          pass.backend);
+    Cap(logits);
     visit(tile.begin, logits.view());
     pass.control.Tick(config_->shape.layer_count());
   }

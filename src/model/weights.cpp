@@ -41,7 +41,7 @@ class WeightsLoader {
     const ModelShape& s = config_.shape;
     LoadEmbedding();
     for (int l = 0; l < s.layer_count(); ++l) LoadLayer(l);
-    weights_->final_norm = LoadNorm(names_.final_norm);
+    weights_->final_norm = LoadNorm(names_.final_norm, s.hidden, config_.final_norm_offset);
     weights_->head_norm = HeadNormOf(weights_->final_norm);
     if (store_->Find(names_.head + ".weight") != nullptr) {
       weights_->head.weight = read_.Matrix(names_.head + ".weight", s.vocab, s.hidden);
@@ -61,9 +61,11 @@ class WeightsLoader {
  private:
   Norm LoadNorm(const std::string& name) { return LoadNorm(name, config_.shape.hidden); }
 
-  Norm LoadNorm(const std::string& name, int64_t size) {
+  Norm LoadNorm(const std::string& name, int64_t size) { return LoadNorm(name, size, config_.norm_offset); }
+
+  Norm LoadNorm(const std::string& name, int64_t size, double offset) {
     const bool has_bias = config_.norm == NormKind::kLayer;
-    return {WithOffset(read_.Vector(name + ".weight", size, true)),
+    return {WithOffset(read_.Vector(name + ".weight", size, true), offset),
             has_bias ? read_.Vector(name + ".bias", size, true) : TensorView{}};
   }
 
@@ -76,11 +78,18 @@ class WeightsLoader {
     return {read_.Own(std::move(scaled)), final_norm.bias};
   }
 
-  TensorView WithOffset(const TensorView& weight) {
-    if (config_.norm_offset == 0) return weight;
+  // RMS norms that the file has no weights for.
+  Norm ConstantNorm(int64_t size, double value) {
+    Tensor weight(DType::kF32, 1, size);
+    std::ranges::fill(weight.mutable_view().Row<float>(0), static_cast<float>(value));
+    return {read_.Own(std::move(weight)), {}};
+  }
+
+  TensorView WithOffset(const TensorView& weight, double offset) {
+    if (offset == 0) return weight;
     Tensor moved(DType::kF32, 1, weight.cols);
     CopyRows(weight, moved.mutable_view());
-    for (float& w : moved.mutable_view().Row<float>(0)) w += static_cast<float>(config_.norm_offset);
+    for (float& w : moved.mutable_view().Row<float>(0)) w += static_cast<float>(offset);
     return read_.Own(std::move(moved));
   }
 
@@ -97,6 +106,8 @@ class WeightsLoader {
     }
     weights_->embedding = read_.Matrix(name, vocab, config_.shape.hidden);
     if (!names_.embedding_norm.empty()) weights_->embedding_norm = LoadNorm(names_.embedding_norm);
+    if (config_.embedding_norm == EmbeddingNorm::kWeightless)
+      weights_->embedding_norm = ConstantNorm(config_.shape.hidden, 1);
   }
 
   void LoadLayer(int l) {
@@ -120,8 +131,12 @@ class WeightsLoader {
       w.value = read_.Map(p + names_.value, kv_dim, s.hidden, config_.qkv_bias);
     }
     w.output = read_.Map(p + names_.output, s.hidden, q_dim, config_.all_biases);
+    if (layer.output_gate) w.output_gate = read_.Map(p + names_.output_gate, q_dim, s.hidden, false);
     if (config_.sinks) w.sinks = read_.Vector(p + names_.sinks, layer.heads, true);
-    if (config_.head_norms) {
+    if (config_.hf_query_norm != 0) {
+      w.query_norm = ConstantNorm(layer.head_dim, config_.hf_query_norm);
+      w.key_norm = ConstantNorm(layer.head_dim, 1);
+    } else if (config_.head_norms) {
       w.query_norm = LoadNorm(p + names_.query_norm, config_.whole_norms ? q_dim : layer.head_dim);
       w.key_norm = LoadNorm(p + names_.key_norm, config_.whole_norms ? kv_dim : layer.head_dim);
     }
@@ -265,6 +280,7 @@ void Arrange(const Weights& loaded, Weights& to, Place&& place) {
                          .key = linear(l.key),
                          .value = linear(l.value),
                          .output = linear(l.output),
+                         .output_gate = linear(l.output_gate),
                          .sinks = vector(l.sinks),
                          .attention_post_norm = norm(l.attention_post_norm),
                          .ffn_norm = norm(l.ffn_norm),

@@ -41,6 +41,7 @@ struct LayerWeights {
   Linear key;                // [kv_heads * head_dim, d]
   Linear value;              // [kv_heads * head_dim, d]
   Linear output;             // [d, heads * head_dim]
+  Linear output_gate;        // [heads * head_dim, d]: LayerShape::output_gate; or empty
   TensorView sinks;          // [1, heads]; empty if the architecture has none
   Norm attention_post_norm;  // of the output, before it is added to x; empty if the architecture has none
   Norm ffn_norm;             // empty if the architecture has none

@@ -153,11 +153,14 @@ int64_t Largest(const ModelShape& s, Size&& size) {
   return most;
 }
 
+int64_t GateWidth(const LayerShape& layer) { return layer.output_gate ? layer.query_width() : 0; }
+
 }  // namespace
 
 int64_t Workspace::Bytes(const ModelShape& s, int64_t tokens, int64_t tile_rows) {
   const int64_t tile = 3 * s.hidden + 2 * Largest(s, &LayerShape::query_width) +
-                       2 * Largest(s, &LayerShape::key_width) + Largest(s, &LayerShape::inner_width);
+                       2 * Largest(s, &LayerShape::key_width) + Largest(s, &LayerShape::inner_width) +
+                       Largest(s, GateWidth);
   const int64_t experts = Largest(s, [](const LayerShape& l) { return int64_t{l.mixture.experts}; });
   const int64_t mixture = experts > 0 ? std::min(tokens, kMixtureRows) * (3 * s.hidden + experts) : 0;
   return BytesOf(DType::kF32, tokens * s.hidden + tile_rows * tile + mixture);
@@ -169,6 +172,7 @@ Workspace::Workspace(const ModelShape& s, int64_t rows, DeviceMemory* memory)
       q(DType::kF32, rows, Largest(s, &LayerShape::query_width), memory),
       kv(DType::kF32, rows, 2 * Largest(s, &LayerShape::key_width), memory),
       attended(DType::kF32, rows, Largest(s, &LayerShape::query_width), memory),
+      gate(DType::kF32, rows, Largest(s, GateWidth), memory),
       inner(DType::kF32, rows, Largest(s, &LayerShape::inner_width), memory),
       out(DType::kF32, rows, s.hidden, memory),
       gathered(DType::kF32, rows, s.hidden, memory),
@@ -183,6 +187,7 @@ void Workspace::Fit(const LayerShape& layer) {
   q.Resize(DType::kF32, tile_rows, layer.query_width());
   kv.Resize(DType::kF32, tile_rows, 2 * layer.key_width());
   attended.Resize(DType::kF32, tile_rows, layer.query_width());
+  gate.Resize(DType::kF32, tile_rows, GateWidth(layer));
   inner.Resize(DType::kF32, tile_rows, layer.inner_width());
 }
 

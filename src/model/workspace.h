@@ -132,7 +132,7 @@ struct Workspace {
   // Has room for every layer of the shape. In host memory, or in `memory`, which must outlive the workspace.
   Workspace(const ModelShape& shape, int64_t tile_rows, DeviceMemory* memory = nullptr);
 
-  // Gives q, kv, attended and inner the widths of this layer. Their contents become undefined.
+  // Gives q, kv, attended, gate and inner the widths of this layer. Their contents become undefined.
   void Fit(const LayerShape& layer);
 
   // The bytes of its tiles, and of the hidden states of a prompt of `tokens` tokens.
@@ -143,6 +143,7 @@ struct Workspace {
   Tensor q;         // [tile, heads * head_dim]
   Tensor kv;        // [tile, 2 * kv_heads * head_dim]: keys, then values; or one of them
   Tensor attended;  // [tile, heads * head_dim]
+  Tensor gate;      // [tile, heads * head_dim]: of attention's output; empty if no layer has one
   Tensor inner;     // [tile, ffn]: the input of the FFN's last product
   Tensor out;       // [tile, d]: the output of attention or FFN, when it runs for some rows only
   Tensor gathered;  // [tile, d]: those rows of the stream
@@ -156,7 +157,7 @@ struct Workspace {
   MixtureSpace mixture;
   PackedCache packed;  // of the layer whose attention runs
   WeightStores kept;
-  Projection query, key_value, output, gate_up, down, head;
+  Projection query, key_value, output_gate, output, gate_up, down, head;
 };
 
 }  // namespace coppice

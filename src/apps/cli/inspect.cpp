@@ -99,6 +99,11 @@ std::string FfnsText(const ModelConfig& c) {
   return fmt::format("{} ({})", text, kind);
 }
 
+std::string OutputText(const ModelConfig& c) {
+  const std::string matrix = c.tied_head ? "tied to the embedding" : "a matrix of its own";
+  return c.logit_cap == 0 ? matrix : fmt::format("{}, logits capped at {:g}", matrix, c.logit_cap);
+}
+
 std::string ParametersText(const Weights& weights, size_t tensors) {
   const auto millions = [](int64_t count) { return static_cast<double>(count) / 1e6; };
   std::string text = fmt::format("{:.2f} M in {} tensors", millions(weights.parameters), tensors);
@@ -137,11 +142,11 @@ void Inspect(const InspectOptions& o) {
       {"parameters", ParametersText(*weights, m.store->tensors().size())},
       {"types", types},
       {"layers", fmt::format("{} of hidden size {}", s.layer_count(), s.hidden)},
-      {"attention",
-       fmt::format("{} heads, {} key/value heads of {}{}", SizeText(s, &LayerShape::heads),
-                   SizeText(s, &LayerShape::kv_heads), SizeText(s, &LayerShape::head_dim), WindowText(s))},
+      {"attention", fmt::format("{} heads, {} key/value heads of {}{}{}", SizeText(s, &LayerShape::heads),
+                                SizeText(s, &LayerShape::kv_heads), SizeText(s, &LayerShape::head_dim),
+                                WindowText(s), s.layer(0).output_gate ? ", output gate" : "")},
       {"FFN", FfnsText(m.config)},
-      {"output", m.config.tied_head ? "tied to the embedding" : "a matrix of its own"},
+      {"output", OutputText(m.config)},
       {"positions", RopeText(m.config)},
       {"context", fmt::format("{}", m.config.context)},
       {"vocabulary", fmt::format("{}, {}", s.vocab, m.tokenizer ? m.tokenizer->kind() : "no tokenizer")},

@@ -64,6 +64,7 @@ class GpuBackend final : public Backend {
       throw Error("[gpu] the kernels have no FFN whose gate is not a silu");
     if (needs.query_temperature) throw Error("[gpu] the kernels do not scale queries by their positions");
     if (needs.mixture) throw Error("[gpu] the kernels have no mixtures of experts");
+    if (needs.output_gate) throw Error("[gpu] the kernels have no gate on attention's output");
     if (needs.sinks) throw Error("[gpu] the kernels have no attention sinks");
     if (needs.embedding_scale != 1) throw Error("[gpu] the kernels do not scale embeddings");
   }

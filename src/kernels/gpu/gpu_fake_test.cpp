@@ -107,6 +107,8 @@ TEST_F(GpuFake, RefusesHeadsThatAreTooWide) {
             "[gpu] the kernels have no FFN whose gate is not a silu");
   EXPECT_EQ(ErrorOf([&] { be->CheckNeeds({.head_dim = 64, .embedding_scale = 2}); }),
             "[gpu] the kernels do not scale embeddings");
+  EXPECT_EQ(ErrorOf([&] { be->CheckNeeds({.head_dim = 64, .output_gate = true}); }),
+            "[gpu] the kernels have no gate on attention's output");
 }
 
 TEST_F(GpuFake, RefusesOtherArithmetic) {

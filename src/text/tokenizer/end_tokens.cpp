@@ -10,6 +10,7 @@ namespace {
 
 constexpr auto kEndNames = std::to_array<std::string_view>({
     "<|eot_id|>",
+    "<|eot|>",  // of Muse Glimmer's folders; GGUF's converter writes its id
     "<|im_end|>",
     "<|end|>",
     "<|return|>",

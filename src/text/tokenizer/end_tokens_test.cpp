@@ -28,7 +28,7 @@ std::unique_ptr<Tokenizer> With(const Strings& tokens) {
 
 TEST(EndTokens, OfAnyType) {
   for (const char* name : {"<|im_end|>", "<EOT>", "_<EOT>", "<end_of_utterance>", "<｜end▁of▁sentence｜>",
-                           "<|return|>", "[e~[", "<|fim_pad|>"}) {
+                           "<|return|>", "[e~[", "<|fim_pad|>", "<|eot|>"}) {
     const auto tokenizer = With({name});
     EXPECT_TRUE(tokenizer->EndsGeneration(1)) << name;
     EXPECT_TRUE(tokenizer->IsControl(1)) << name;

@@ -39,6 +39,9 @@ inline V GeluOf(V x) {
   return x / (V::Set(1.0f) + Exp(V::Set(-2.0f) * t));
 }
 
+// up / (1 + e^-gate)
+inline V SigmoidGated(V gate, V up) { return up / (V::Set(1.0f) + Exp(V::Set(0.0f) - gate)); }
+
 // gpt-oss's (kernels/activation.h)
 inline V SwiGluOai(V gate, V up) {
   const V h = V::Min(gate, V::Set(7.0f));
@@ -48,6 +51,7 @@ inline V SwiGluOai(V gate, V up) {
 
 inline V Activated(Activation activation, V gate, V up) {
   if (activation == Activation::kSwiGluOai) return SwiGluOai(gate, up);
+  if (activation == Activation::kSigmoid) return SigmoidGated(gate, up);
   return (activation == Activation::kGelu ? GeluOf(gate) : SiluOf(gate)) * up;
 }
 

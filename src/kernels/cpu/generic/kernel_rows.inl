@@ -25,6 +25,10 @@ void SwiGluOaiMul(float* gate, const float* up, int64_t count) {
   MapRow(up, count, gate, [](V g, V u) { return SwiGluOai(g, u); });
 }
 
+void SigmoidMul(float* gate, const float* up, int64_t count) {
+  MapRow(up, count, gate, [](V g, V u) { return SigmoidGated(g, u); });
+}
+
 void Gelu(float* x, int64_t count) {
   MapRow(x, count, x, [](V v, V) { return GeluOf(v); });
 }
