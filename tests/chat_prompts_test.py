@@ -80,6 +80,17 @@ def as_seen(message, template):
     return message
 
 
+def in_parts(message, template):
+    """A message's reasoning where Ministral's template reads it: in a part of the content."""
+    reads_parts = "== 'thinking'" in template and "reasoning_content" not in template and ".thinking" not in template
+    thought = message.get("reasoning_content")
+    if not reads_parts or message["role"] != "assistant" or not isinstance(thought, str) or not thought:
+        return message
+    text = message.get("content")
+    parts = [{"type": "thinking", "thinking": thought}] + ([{"type": "text", "text": text}] if text else [])
+    return {**message, "content": parts}
+
+
 def expected(template, body):
     """The text, or None if the template refuses the conversation."""
     messages = [as_seen(message, template) for message in body["messages"]]
@@ -89,6 +100,7 @@ def expected(template, body):
         return None
     if goes_on:
         messages[-1]["content"] = final + CUT
+    messages = [in_parts(message, template) for message in messages]
     context = {"bos_token": "<s>", "eos_token": "", **body.get("chat_template_kwargs", {})}
     try:
         text = compiled(template).render(messages=messages, tools=body.get("tools"), documents=None,

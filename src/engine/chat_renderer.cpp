@@ -5,9 +5,11 @@
 #include <charconv>
 #include <exception>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "engine/escaped_character.h"
+#include "engine/thinking.h"
 #include "text/jinja/text.h"
 #include "text/unicode/unicode.h"
 
@@ -92,6 +94,7 @@ ChatRenderer::ChatRenderer(const std::vector<ChatMessage>& messages, const Token
     : messages_(messages),
       options_(options),
       template_(ChatTemplateOf(tokenizer, !options.tools->empty())),
+      thinking_in_parts_(ReadsThinkingInParts(ChatTemplateOf(tokenizer, !options.tools->empty()))),
       marks_(FreeMarks()) {
   if (!options.parse_messages) CheckRoles(messages, tokenizer);
   // OpenAI's clients say "developer" where most templates say "system".
@@ -265,7 +268,16 @@ ordered_json ChatRenderer::TurnJson(const ChatTurn& turn, const std::vector<int>
   if (offer_.without_reasoning && has_calls && has_content && json["content"] != "") {
     for (const char* name : kReasoning) json.erase(name);
   }
+  if (thinking_in_parts_ && turn.role == "assistant" && json.contains("reasoning_content")) PutInParts(json);
   return json;
+}
+
+void ChatRenderer::PutInParts(ordered_json& message) {
+  const ordered_json thought = message["reasoning_content"];
+  if (!thought.is_string() || thought == "") return;
+  const ordered_json text = std::exchange(message["content"], ordered_json::array());
+  message["content"].push_back({{"type", "thinking"}, {"thinking", thought}});
+  if (text.is_string() && text != "") message["content"].push_back({{"type", "text"}, {"text", text}});
 }
 
 // The texts of a turn's messages, those of `marked` between marks.

@@ -25,10 +25,11 @@ struct RenderedChat {
 using MessageRange = std::optional<std::pair<size_t, size_t>>;
 
 // The template gets a message as transformers 5 gives it (apply_chat_template): every member but those that
-// are null; the text of reasoning_content, thinking or reasoning under the first two of these names; tools
-// and documents as none where there are none. Where the template refuses the messages, they are offered
-// again: a content of null as an empty text, messages joined as Arrangements() says, and last without the
-// reasoning of a message that has both a text and calls, which gpt-oss' template refuses.
+// are null; the text of reasoning_content, thinking or reasoning under the first two of these names, and as a
+// part of the content where the template reads it there alone; tools and documents as none where there are
+// none. Where the template refuses the messages, they are offered again: a content of null as an empty text,
+// messages joined as Arrangements() says, and last without the reasoning of a message that has both a text
+// and calls, which gpt-oss' template refuses.
 class ChatRenderer {
  public:
   // Renders the chat. `messages`, `tokenizer` and `options` must outlive it. `must_show` is a text that this
@@ -69,6 +70,8 @@ class ChatRenderer {
   std::vector<Offer> Offers() const;
   void Choose(std::string_view must_show);
   nlohmann::ordered_json TurnJson(const ChatTurn& turn, const std::vector<int>& marked) const;
+  // The message's reasoning and content as parts of its content.
+  static void PutInParts(nlohmann::ordered_json& message);
   std::string Content(const ChatTurn& turn, const std::vector<int>& marked) const;
   std::string Marked(const std::string& content, ptrdiff_t mark) const;
   std::string Render(const std::vector<int>& marked);
@@ -80,6 +83,7 @@ class ChatRenderer {
   const std::vector<ChatMessage>& messages_;
   const ChatOptions& options_;
   ChatTemplate template_;
+  bool thinking_in_parts_;
   std::vector<std::string> roles_;               // as the template gets them
   std::vector<std::string> contents_;            // with marks_.plain
   std::vector<nlohmann::ordered_json> members_;  // of each message, with marks_.plain

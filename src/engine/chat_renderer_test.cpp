@@ -42,6 +42,30 @@ TEST(ChatRenderer, EveryMemberAsItWasSent) {
   EXPECT_EQ(Rendered("{{ messages[0].reasoning_content }} {{ messages[0].thinking }}", reasoned), "why why");
 }
 
+// Ministral's template knows no other place of a message's reasoning.
+TEST(ChatRenderer, ReasoningInPartsOfTheContent) {
+  const std::string parts =
+      "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{% for b in m.content %}"
+      "{% if b['type'] == 'text' %}{{ b['text'] }}{% elif b['type'] == 'thinking' %}"
+      "{{ '[THINK]' + b['thinking'] + '[/THINK]' }}{% endif %}{% endfor %}{% endif %}|{% endfor %}";
+  const char* chat = R"([{"role": "user", "content": "q"},
+                         {"role": "assistant", "content": "a", "reasoning": "why"},
+                         {"role": "user", "content": "q", "reasoning_content": "no place"},
+                         {"role": "assistant", "content": "", "reasoning_content": "so"},
+                         {"role": "assistant", "content": "b", "reasoning_content": ""}])";
+  EXPECT_EQ(Rendered(parts, chat), "q|[THINK]why[/THINK]a|q|[THINK]so[/THINK]|b|");
+  // A template that also reads the member gets the text as it was sent.
+  EXPECT_EQ(Rendered(parts + "{# m.reasoning_content #}", chat), "q|a|q||b|");
+  EXPECT_EQ(Rendered("{# tool_calls b == 'thinking' #}{{ messages[0].content | tojson }}",
+                     R"([{"role": "assistant", "content": null, "reasoning_content": "r",
+                          "tool_calls": [{"function": {"name": "f"}}]}])"),
+            R"([{"type": "thinking", "thinking": "r"}])");
+  const std::string goes_on = Rendered(parts, R"([{"role": "user", "content": "q"},
+      {"role": "assistant", "content": "I s", "reasoning_content": "why"}])",
+                                       {.continue_final_message = true});
+  EXPECT_EQ(goes_on, "q|[THINK]why[/THINK]I s");
+}
+
 TEST(ChatRenderer, ContentOfNull) {
   const char* call =
       R"([{"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f"}}]}])";

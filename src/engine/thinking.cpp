@@ -34,7 +34,7 @@ constexpr auto kPairs = std::to_array<MarkPair>({
 
 constexpr auto kSwitches =
     std::to_array<std::string_view>({"enable_thinking", "thinking", "thinking_mode", "thinking_option",
-                                     "thinking_budget", "reasoning_effort"});
+                                     "thinking_budget", "reasoning_effort", "reasoning_strength"});
 
 // The line breaks that the template writes in front of the first `mark` in it, or behind it: as escapes of a
 // Jinja string, or as they are.
@@ -85,6 +85,11 @@ ordered_json EffortFor(std::string_view chat_template, const ThinkingWish& wish)
 }
 
 }  // namespace
+
+bool ReadsThinkingInParts(std::string_view chat_template) {
+  const auto has = [&](std::string_view text) { return chat_template.find(text) != chat_template.npos; };
+  return (has("== 'thinking'") || has("== \"thinking\"")) && !has("reasoning_content") && !has(".thinking");
+}
 
 std::optional<ThinkingForm> ThinkingFormOf(std::string_view chat_template) {
   const auto has = [&](std::string_view text) { return chat_template.find(text) != chat_template.npos; };
@@ -151,9 +156,10 @@ ordered_json ThinkingVariables(std::string_view chat_template, const ThinkingWis
   }
   if (knows("thinking_budget") && (wish.budget || wish.on == false))
     variables["thinking_budget"] = wish.on == false ? 0 : *wish.budget;
-  if (knows("reasoning_effort")) {
+  for (const char* name : {"reasoning_effort", "reasoning_strength"}) {
+    if (!knows(name)) continue;
     if (ordered_json effort = EffortFor(chat_template, wish); !effort.is_null())
-      variables["reasoning_effort"] = std::move(effort);
+      variables[name] = std::move(effort);
   }
   return variables;
 }

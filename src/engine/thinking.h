@@ -9,6 +9,10 @@
 
 namespace coppice {
 
+// Whether the template reads what a message's author thought from the parts of its content alone, as
+// Ministral's does: {"type": "thinking", "thinking": ...} in front of {"type": "text", ...}.
+bool ReadsThinkingInParts(std::string_view chat_template);
+
 // How a family of models marks its thinking.
 struct ThinkingForm {
   std::string open = {};   // the mark in front of it, such as <think>
@@ -20,7 +24,7 @@ struct ThinkingForm {
   // Whether the template can turn it on or off. Templates without a switch may only show earlier thinking, of
   // other models: an answer in a form then begins at once, unless the prompt has begun the thinking.
   bool has_switch = false;
-  std::string force = {};  // what ends the thinking where the model does not, as the template writes it
+  std::string force = {};        // what ends the thinking where the model does not, as the template writes it
   std::string force_first = {};  // if not empty: the same for the first time
 };
 
@@ -54,7 +58,7 @@ struct ThinkingWish {
   std::optional<int64_t> budget = {};  // tokens
 };
 // The variables that tell the template so, under each name that it knows: enable_thinking, thinking,
-// thinking_mode, thinking_option, thinking_budget, reasoning_effort.
+// thinking_mode, thinking_option, thinking_budget, reasoning_effort, reasoning_strength.
 nlohmann::ordered_json ThinkingVariables(std::string_view chat_template, const ThinkingWish& wish);
 
 // A part of an answer. White space at both ends of a thought, and in front of the answer that follows it, is

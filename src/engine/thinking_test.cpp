@@ -242,6 +242,8 @@ TEST(ThinkingForm, VariablesThatTheTemplateKnows) {
             R"({"reasoning_effort":"high"})");
   EXPECT_EQ(variables("Reasoning: {{ reasoning_effort }} medium", {.on = false, .effort = "none"}),
             R"({"reasoning_effort":"low"})");
+  EXPECT_EQ(variables("reasoning_strength if reasoning_strength else 'high'", {.effort = "none"}),
+            R"({"reasoning_strength":"low"})");
   EXPECT_EQ(variables("reasoning_effort in ['high', 'low', 'no_think']", {.on = false}),
             R"({"reasoning_effort":"no_think"})");
   EXPECT_EQ(variables("reasoning_effort in ['high', 'low', 'no_think']", {.on = true, .effort = "medium"}),
