@@ -196,7 +196,7 @@ void GenerationReply::AddThought(int index, const std::string& text) {
     return;
   }
   BeginChoice(index);
-  SendChunk(index, {{"reasoning_content", text}}, "", "");
+  SendChunk(index, ThoughtMembers(text), "", "");
 }
 
 void GenerationReply::AddText(int index, const std::string& text) {

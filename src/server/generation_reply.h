@@ -48,6 +48,13 @@ struct ReplyOptions {
 };
 
 // Collects the events of one request's jobs. Thread-safe.
+// What a message, or a part of it, has of the thinking: under the name that DeepSeek, llama.cpp and SGLang
+// give it, and under that of vLLM and OpenRouter. Clients read either, and those that read both take the
+// first.
+inline nlohmann::ordered_json ThoughtMembers(const std::string& text) {
+  return {{"reasoning_content", text}, {"reasoning", text}};
+}
+
 class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
  public:
   // `prompts` has one for each choice. `exchange` takes the reply; `tokenizer` and `metrics` must outlive

@@ -36,7 +36,7 @@ int64_t GenerationReply::HeldBytes() const {
 int64_t GenerationReply::WholeBytes() const {
   size_t bytes = 0;
   for (const Choice& choice : choices_) {
-    bytes += kChoiceBytes + choice.text.size() + choice.thought.size() + choice.log_probs.bytes() +
+    bytes += kChoiceBytes + choice.text.size() + 2 * choice.thought.size() + choice.log_probs.bytes() +
              8 * choice.tokens.size();
     if (options_.parameters.echo) bytes += choice.prompt->text.size();
     bytes += choice.prune.size() + choice.call_bytes;

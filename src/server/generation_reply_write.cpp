@@ -139,7 +139,7 @@ void GenerationReply::AddChoice(int index, std::string& reply) {
   OwnedJson<ordered_json> item = ordered_json({{"index", index}});
   if (is_chat()) {
     ordered_json message = {{"role", "assistant"}, {"content", text}};
-    if (!choice.thought.empty()) message["reasoning_content"] = std::exchange(choice.thought, {});
+    if (!choice.thought.empty()) message.update(ThoughtMembers(std::exchange(choice.thought, {})));
     if (!choice.calls->empty()) {
       if (text.empty()) message["content"] = nullptr;
       message["tool_calls"] = choice.calls.Take();
