@@ -1,4 +1,4 @@
-"""The forward pass of Llama and Qwen2 models, plainly: every formula once, no kernels, no tricks.
+"""The forward pass of Llama and Qwen2 models and of their mixtures, plainly: every formula once, no kernels, no tricks.
 
 One layer l, over rows x at positions p:
 
@@ -9,6 +9,11 @@ One layer l, over rows x at positions p:
 R(p) is RoPE: it turns pair i of a head by the angle p theta^(-2i/c). Query head h reads key and value head
 h // (H / G). Only Qwen2 has the biases b. GGUF stores Llama's W_q and W_k with the rows of a pair next to
 each other, (2i, 2i + 1). Qwen2's pairs are (i, i + c/2).
+
+In a mixture of experts (Mixtral, Qwen2-MoE) a row g runs k of E FFNs f_e, and where there is one a shared FFN:
+
+    p = softmax(W_r g), its k largest p_e; Mixtral divides them by their sum
+    y = x' + sum_e p_e f_e(g) + sigmoid(w_s g) f_shared(g)
 """
 
 import numpy as np
@@ -27,8 +32,8 @@ class Model:
     def __init__(self, path, dtype=np.float32):
         file = Gguf(path)
         self.arch, self.dtype, self.file = file.text("general.architecture"), dtype, file
-        if self.arch not in ("llama", "qwen2"):
-            raise ValueError(f"{path}: architecture {self.arch} is neither llama nor qwen2")
+        if self.arch not in ("llama", "qwen2", "qwen2moe"):
+            raise ValueError(f"{path}: architecture {self.arch} is neither llama nor qwen2 nor qwen2moe")
         get = lambda key, default=None: file.metadata.get(f"{self.arch}.{key}", default)
         if get("rope.scaling.type", b"none") != b"none":
             raise ValueError(f"{path}: RoPE scaling is not supported")
@@ -38,6 +43,7 @@ class Model:
         self.kv_heads = get("attention.head_count_kv", self.heads)
         self.head_dim = get("attention.key_length", self.d // self.heads)
         self.eps = get("attention.layer_norm_rms_epsilon")
+        self.experts_used = get("expert_used_count", 0)
         pairs = np.arange(0, self.head_dim, 2) / self.head_dim
         self.frequencies = float(get("rope.freq_base", 10000.0)) ** -pairs
         if "rope_freqs.weight" in file:
@@ -99,13 +105,41 @@ class Model:
                 out[begin:end, head] = weights[head] @ v[:, head // (self.heads // self.kv_heads)]
         return x + self.linear(out.reshape(len(q), -1), f"blk.{layer}.attn_output")
 
+    def gated(self, g, gate, up, down):
+        """W_down (silu(W_gate g) * W_up g)."""
+        a = g @ gate.T
+        with np.errstate(over="ignore"):  # exp(-a) may become infinite, and silu zero, which is right
+            silu = a / (1 + np.exp(-a))
+        return (silu * (g @ up.T)) @ down.T
+
+    def route(self, g, layer):
+        """[rows, E]: the weight of each expert, 0 of those that a row does not run."""
+        logits = self.linear(g, f"blk.{layer}.ffn_gate_inp").astype(np.float64)
+        p = np.exp(logits - logits.max(axis=1, keepdims=True))
+        p /= p.sum(axis=1, keepdims=True)
+        others = np.argsort(-p, axis=1, kind="stable")[:, self.experts_used:]  # of equal experts the first runs
+        np.put_along_axis(p, others, 0, axis=1)
+        if self.arch == "llama":
+            p /= p.sum(axis=1, keepdims=True)
+        return p.astype(self.dtype)
+
+    def mixture(self, g, layer):
+        parts = lambda kind: [self.weights[f"blk.{layer}.ffn_{part}_{kind}.weight"] for part in ("gate", "up", "down")]
+        weights, y = self.route(g, layer), np.zeros_like(g)
+        for expert, matrices in enumerate(zip(*parts("exps"))):
+            rows = np.flatnonzero(weights[:, expert])
+            y[rows] += weights[rows, expert, None] * self.gated(g[rows], *matrices)
+        if f"blk.{layer}.ffn_gate_shexp.weight" in self.weights:
+            share = g @ self.weights[f"blk.{layer}.ffn_gate_inp_shexp.weight"]
+            y += self.gated(g, *parts("shexp")) / (1 + np.exp(-share[:, None]))
+        return y
+
     def ffn(self, x, layer):
         """x + FFN(norm(x))."""
         g = self.norm(x, f"blk.{layer}.ffn_norm")
-        gate = self.linear(g, f"blk.{layer}.ffn_gate")
-        with np.errstate(over="ignore"):  # exp(-gate) may become infinite, and silu zero, which is right
-            silu = gate / (1 + np.exp(-gate))
-        return x + self.linear(silu * self.linear(g, f"blk.{layer}.ffn_up"), f"blk.{layer}.ffn_down")
+        if f"blk.{layer}.ffn_gate_inp.weight" in self.weights:
+            return x + self.mixture(g, layer)
+        return x + self.gated(g, *[self.weights[f"blk.{layer}.ffn_{part}.weight"] for part in ("gate", "up", "down")])
 
     def log_probabilities(self, x):
         """[vocabulary], for the token behind the last row of x."""
