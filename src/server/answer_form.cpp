@@ -85,7 +85,7 @@ CompiledForm CompileFitting(const Parameters& p, std::optional<ToolFormat> tools
   Expr answer = FormOf(p, rules, budget);
   const bool has_channels = thinking && thinking->form.channels;
   std::optional<Expr> root;
-  if (tools && *tools == ToolFormat::kChannels && has_channels && thinking->start != ThinkingStart::kAnswer) {
+  if (tools && CallsAreMessages(*tools) && has_channels && thinking->start != ThinkingStart::kAnswer) {
     CallRules calls(p, *tools, fitting, rules, budget);
     form.not_enforced = calls.TakeNotes();
     root = WithThinking(*thinking, MessagesWithCalls(p, calls, std::move(answer)));

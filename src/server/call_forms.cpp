@@ -13,11 +13,12 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr std::string_view kXmlFunction = "<function=";
-constexpr std::string_view kXmlFunctionEnd = "</function>";
-constexpr std::string_view kXmlParameter = "<parameter=";
-constexpr std::string_view kXmlParameterEnd = "</parameter>";
+constexpr XmlTags kXml{"<function=", "</function>", "<parameter=", "</parameter>", true};
+constexpr XmlTags kInvokes{"<invoke name=", "</invoke>", "<parameter name=", "</parameter>"};
+constexpr XmlTags kAtem{"<atem:invoke name=", "</atem:invoke>", "<atem:parameter name=", "</atem:parameter>"};
 constexpr std::string_view kGemmaCall = "call:";
+constexpr std::string_view kArgKey = "<arg_key>";
+constexpr std::string_view kArgValueEnd = "</arg_value>";
 
 // What stands in front of `end`; nullopt if that is not there.
 std::optional<std::string_view> TakeUpTo(std::string_view& text, std::string_view end) {
@@ -47,13 +48,14 @@ std::string_view WithoutBreaks(std::string_view value) {
 
 // Whether a value may end in front of this text: the next argument begins there, or the call ends. A value
 // may hold the mark of its own end, and that of an argument that the function does not have.
-bool FollowsValue(std::string_view rest, const ordered_json& function, const ordered_json& arguments) {
+bool FollowsValue(std::string_view rest, const XmlTags& tags, const ordered_json& function,
+                  const ordered_json& arguments) {
   SkipBlanks(rest);
-  if (SkipText(rest, kXmlFunctionEnd)) {
+  if (SkipText(rest, tags.function_end)) {
     SkipBlanks(rest);
-    return rest.empty() || rest.starts_with(kXmlFunction);
+    return rest.empty() || rest.starts_with(tags.function);
   }
-  if (!SkipText(rest, kXmlParameter)) return false;
+  if (!SkipText(rest, tags.parameter)) return false;
   const std::optional<std::string_view> key = TakeUpTo(rest, ">");
   if (!key) return false;
   const std::string name(WithoutQuotes(*key));
@@ -65,7 +67,8 @@ bool FollowsValue(std::string_view rest, const ordered_json& function, const ord
 }
 
 // One argument behind <parameter=. Returns false if its end is missing.
-bool TakeXmlArgument(std::string_view& text, const ordered_json& function, ordered_json& arguments) {
+bool TakeXmlArgument(std::string_view& text, const XmlTags& tags, const ordered_json& function,
+                     ordered_json& arguments) {
   const std::optional<std::string_view> sent_key = TakeUpTo(text, ">");
   if (!sent_key || arguments.size() >= kMaxCallArguments) return false;
   const std::string key(WithoutQuotes(*sent_key));
@@ -73,32 +76,35 @@ bool TakeXmlArgument(std::string_view& text, const ordered_json& function, order
   arguments[key] = nullptr;
   std::optional<size_t> end;
   // Where no end fits exactly, as where a function does not know the next argument, the first one counts.
-  for (size_t at = text.find(kXmlParameterEnd); at != text.npos; at = text.find(kXmlParameterEnd, at + 1)) {
-    std::string_view rest = text.substr(at + kXmlParameterEnd.size());
-    if (FollowsValue(rest, function, arguments)) {
+  const std::string_view close = tags.parameter_end;
+  for (size_t at = text.find(close); at != text.npos; at = text.find(close, at + 1)) {
+    std::string_view rest = text.substr(at + close.size());
+    if (FollowsValue(rest, tags, function, arguments)) {
       end = at;
       break;
     }
     SkipBlanks(rest);
-    if (!end && rest.starts_with(kXmlParameter)) end = at;
+    if (!end && rest.starts_with(tags.parameter)) end = at;
   }
   if (!end) return false;
-  arguments[key] = TypedValue(WithoutBreaks(text.substr(0, *end)), ArgumentSchema(function, key));
-  text.remove_prefix(*end + kXmlParameterEnd.size());
+  const std::string_view value = text.substr(0, *end);
+  arguments[key] = TypedValue(tags.breaks ? WithoutBreaks(value) : value, ArgumentSchema(function, key));
+  text.remove_prefix(*end + close.size());
   return true;
 }
 
-std::vector<ToolCall> XmlCalls(std::string_view text, const CallableFunctions& functions) {
+std::vector<ToolCall> XmlCalls(std::string_view text, const XmlTags& tags,
+                               const CallableFunctions& functions) {
   std::vector<ToolCall> calls;
   for (SkipBlanks(text); !text.empty() && calls.size() < kMaxCalls; SkipBlanks(text)) {
-    if (!SkipText(text, kXmlFunction)) return {};
+    if (!SkipText(text, tags.function)) return {};
     const std::optional<std::string_view> name = TakeUpTo(text, ">");
     if (!name || !functions.Has(WithoutQuotes(*name))) return {};
     const std::string called(WithoutQuotes(*name));
     const ordered_json function = functions.Find(called);
     ordered_json arguments = ordered_json::object();
-    for (SkipBlanks(text); !SkipText(text, kXmlFunctionEnd); SkipBlanks(text)) {
-      if (!SkipText(text, kXmlParameter) || !TakeXmlArgument(text, function, arguments)) return {};
+    for (SkipBlanks(text); !SkipText(text, tags.function_end); SkipBlanks(text)) {
+      if (!SkipText(text, tags.parameter) || !TakeXmlArgument(text, tags, function, arguments)) return {};
     }
     calls.push_back({called, DumpJson(arguments)});
   }
@@ -156,6 +162,33 @@ std::vector<ToolCall> GemmaCalls(std::string_view text, const CallableFunctions&
   return calls;
 }
 
+// N, then <arg_key>K</arg_key> and <arg_value>V</arg_value> for each argument, with blanks between the tags.
+std::vector<ToolCall> ArgKeyCalls(std::string_view text, const CallableFunctions& functions) {
+  const std::string name(WithoutQuotes(text.substr(0, text.find(kArgKey))));
+  if (!functions.Has(name)) return {};
+  text.remove_prefix(std::min(text.find(kArgKey), text.size()));
+  const ordered_json function = functions.Find(name);
+  ordered_json arguments = ordered_json::object();
+  for (; !text.empty(); SkipBlanks(text)) {
+    if (!SkipText(text, kArgKey) || arguments.size() >= kMaxCallArguments) return {};
+    const std::optional<std::string_view> key = TakeUpTo(text, "</arg_key>");
+    SkipBlanks(text);
+    if (!key || key->empty() || !SkipText(text, "<arg_value>")) return {};
+    // A value may hold the mark of its own end: behind the right one the next argument begins, or nothing.
+    size_t end = text.find(kArgValueEnd);
+    for (; end != text.npos; end = text.find(kArgValueEnd, end + 1)) {
+      std::string_view rest = text.substr(end + kArgValueEnd.size());
+      SkipBlanks(rest);
+      if (rest.empty() || rest.starts_with(kArgKey)) break;
+    }
+    if (end == text.npos) return {};
+    const std::string named(*key);
+    arguments[named] = TypedValue(text.substr(0, end), ArgumentSchema(function, named));
+    text.remove_prefix(end + kArgValueEnd.size());
+  }
+  return {{name, DumpJson(arguments)}};
+}
+
 // Whether `text` is `wanted`, begins it, or begins with it; what is behind it then remains.
 bool Begins(std::string_view& text, std::string_view wanted) {
   if (SkipText(text, wanted)) return true;
@@ -182,13 +215,22 @@ ordered_json CallableFunctions::Find(std::string_view name) const {
   return nullptr;
 }
 
+const XmlTags& XmlTagsOf(ToolFormat format) {
+  return format == ToolFormat::kInvokes ? kInvokes : format == ToolFormat::kAtem ? kAtem : kXml;
+}
+
 bool MayBeCalls(ToolFormat format, std::string_view text, const CallableFunctions& functions) {
   SkipBlanks(text);
-  if (format == ToolFormat::kXml && !Begins(text, kXmlFunction)) return false;
+  const bool is_xml =
+      format == ToolFormat::kXml || format == ToolFormat::kInvokes || format == ToolFormat::kAtem;
+  if (is_xml && !Begins(text, XmlTagsOf(format).function)) return false;
   if (format == ToolFormat::kGemma4 && !Begins(text, kGemmaCall)) return false;
   if (format == ToolFormat::kPython && Begins(text, "[")) SkipBlanks(text);
-  const std::string_view ends = format == ToolFormat::kXml ? ">" : format == ToolFormat::kPython ? "(" : "{";
-  const size_t end = text.find(ends);
+  const std::string_view ends = is_xml                           ? ">"
+                                : format == ToolFormat::kPython  ? "("
+                                : format == ToolFormat::kArgKeys ? "<\n"
+                                                                 : "{";
+  const size_t end = text.find_first_of(ends);
   std::string_view name = WithoutBlanksAtEnd(text.substr(0, end));
   SkipBlanks(name);
   while (!name.empty() && (name.front() == '"' || name.front() == '\'')) name.remove_prefix(1);
@@ -197,14 +239,33 @@ bool MayBeCalls(ToolFormat format, std::string_view text, const CallableFunction
 }
 
 std::string_view CallsEnd(ToolFormat format) {
-  return format == ToolFormat::kXml      ? kXmlFunctionEnd
-         : format == ToolFormat::kPython ? "<|tool_call_end|>"
-                                         : "<tool_call|>";
+  switch (format) {
+    case ToolFormat::kXml:
+      return kXml.function_end;
+    case ToolFormat::kPython:
+      return "<|tool_call_end|>";
+    case ToolFormat::kArgKeys:
+      return "</tool_call>";
+    case ToolFormat::kInvokes:
+      return "</minimax:tool_call>";
+    case ToolFormat::kAtem:
+      return "</atem:function_calls>";
+    default:
+      return "<tool_call|>";
+  }
 }
 
 std::vector<ToolCall> CallsOf(ToolFormat format, std::string_view text, const CallableFunctions& functions) {
-  if (format == ToolFormat::kXml) return XmlCalls(text, functions);
-  return format == ToolFormat::kPython ? PythonCalls(text, functions) : GemmaCalls(text, functions);
+  switch (format) {
+    case ToolFormat::kPython:
+      return PythonCalls(text, functions);
+    case ToolFormat::kArgKeys:
+      return ArgKeyCalls(text, functions);
+    case ToolFormat::kGemma4:
+      return GemmaCalls(text, functions);
+    default:
+      return XmlCalls(text, XmlTagsOf(format), functions);
+  }
 }
 
 }  // namespace coppice

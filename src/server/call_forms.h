@@ -1,4 +1,5 @@
-// Calls that are no JSON object between marks: Qwen3-Coder's XML, LFM2's list of Python calls, Gemma 4's.
+// Calls that are no JSON object between marks: Qwen3-Coder's XML, MiniMax's and Muse Glimmer's, LFM2's list
+// of Python calls, Gemma 4's, and GLM's pairs of tags.
 #pragma once
 
 #include <string_view>
@@ -7,6 +8,15 @@
 #include "server/tool_calls.h"
 
 namespace coppice {
+
+// The tags of a form that is written as XML: <function=N><parameter=K>V</parameter></function>. What begins a
+// function or a parameter ends with a name and ">".
+struct XmlTags {
+  std::string_view function, function_end, parameter, parameter_end;
+  bool breaks = false;  // a value has a line break on either side
+};
+// With kXml, kInvokes and kAtem.
+const XmlTags& XmlTagsOf(ToolFormat format);
 
 // Whether a text that grows may become calls in this form. It begins behind the mark that begins calls; with
 // kXml it begins with <function=.

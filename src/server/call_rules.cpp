@@ -11,6 +11,7 @@
 #include "base/limits.h"
 #include "grammar/json_schema.h"
 #include "grammar/json_text.h"
+#include "server/call_forms.h"
 #include "server/errors.h"
 #include "server/typed_value.h"
 
@@ -31,32 +32,6 @@ constexpr std::string_view kGemmaText = "<|\"|>";
 
 bool IsStrict(const ordered_json& function) {
   return function.contains("strict") && function["strict"] == true;
-}
-
-// An argument of a function that has properties.
-struct Property {
-  std::string name;
-  bool is_required = false;
-};
-
-std::vector<Property> PropertiesOf(const ordered_json& function) {
-  std::vector<Property> list;
-  const ordered_json parameters = function.value("parameters", ordered_json());
-  if (!parameters.is_object() || !parameters.contains("properties") || !parameters["properties"].is_object())
-    return list;
-  const ordered_json required = parameters.value("required", ordered_json::array());
-  for (const auto& [name, schema] : parameters["properties"].items()) {
-    const bool is_required =
-        std::any_of(required.begin(), required.end(), [&](const ordered_json& one) { return one == name; });
-    list.push_back({name, is_required});
-  }
-  return list;
-}
-
-// Whether arguments beside the properties may come: those of functions that name none.
-bool IsOpen(const ordered_json& function) {
-  const ordered_json parameters = function.value("parameters", ordered_json());
-  return parameters.is_object() && parameters.value("additionalProperties", ordered_json()) != false;
 }
 
 // The items with commas between them; those that are not required may be missing.
@@ -125,6 +100,7 @@ std::string CallRules::Mark() const {
   switch (format_) {
     case ToolFormat::kHermes:
     case ToolFormat::kXml:
+    case ToolFormat::kArgKeys:
       return "<tool_call>";
     case ToolFormat::kMistral:
       return "[TOOL_CALLS]";
@@ -132,6 +108,8 @@ std::string CallRules::Mark() const {
       return "<|tool_call_start|>";
     case ToolFormat::kGemma4:
       return "<|tool_call>";
+    case ToolFormat::kInvokes:
+      return "<minimax:tool_call>";
     default:
       return "";
   }
@@ -141,7 +119,16 @@ Expr CallRules::Call(const ordered_json& function) {
   const std::string name = function["name"];
   const auto is = [&](ToolFormat format) { return format_ == format; };
   if (is(ToolFormat::kXml))
-    return Sequence({Text("<function=" + name + ">\n"), XmlArguments(function), Text("</function>")});
+    return Sequence({Text("<function=" + name + ">\n"), TaggedArguments(function), Text("</function>")});
+  if (is(ToolFormat::kArgKeys)) return Sequence({Text(name), space_, TaggedArguments(function)});
+  if (is(ToolFormat::kInvokes) || is(ToolFormat::kAtem)) {
+    const XmlTags& tags = XmlTagsOf(format_);
+    const Expr call = Sequence({Text(fmt::format("{}\"{}\">", tags.function, name)), space_,
+                                TaggedArguments(function), Text(tags.function_end)});
+    if (is(ToolFormat::kInvokes)) return call;
+    return Sequence({Text(fmt::format(" to={}<|message|><atem:function_calls>", name)), space_, call, space_,
+                     Text("</atem:function_calls>")});
+  }
   if (is(ToolFormat::kPython)) return Sequence({Text(name + "("), PythonArguments(function), Text(")")});
   if (is(ToolFormat::kGemma4))
     return Sequence({Text("call:" + name + "{"), GemmaArguments(function), Text("}<tool_call|>")});
@@ -164,6 +151,7 @@ Expr CallRules::CallsBehindMark() const {
   };
   switch (format_) {
     case ToolFormat::kHermes:
+    case ToolFormat::kArgKeys:
     case ToolFormat::kXml: {
       const Expr whole = Sequence({space_, call, space_, Text("</tool_call>")});
       return Sequence({whole, more({space_, Text("<tool_call>"), whole})});
@@ -179,7 +167,10 @@ Expr CallRules::CallsBehindMark() const {
       return Sequence({Text("["), call, more({Text(","), space_, call}), Text("]<|tool_call_end|>")});
     case ToolFormat::kGemma4:
       return Sequence({call, more({Text("<|tool_call>"), call})});
+    case ToolFormat::kInvokes:
+      return Sequence({space_, call, more({space_, call}), space_, Text("</minimax:tool_call>")});
     case ToolFormat::kChannels:
+    case ToolFormat::kAtem:
       return call;
   }
   return call;
@@ -237,9 +228,21 @@ void CallRules::Drop(const ordered_json& function, const ordered_json& schema,
   Note(name, dropped);
 }
 
-Expr CallRules::XmlArguments(const ordered_json& function) {
+Expr CallRules::TagOf(Expr name) const {
+  if (format_ == ToolFormat::kXml) return Sequence({Text("<parameter="), std::move(name), Text(">\n")});
+  if (format_ != ToolFormat::kArgKeys)
+    return Sequence({Text(fmt::format("{}\"", XmlTagsOf(format_).parameter)), std::move(name), Text("\">")});
+  return Sequence({Text("<arg_key>"), std::move(name), Text("</arg_key>"), space_, Text("<arg_value>")});
+}
+
+Expr CallRules::TaggedArguments(const ordered_json& function) {
   const std::vector<Property> properties = PropertiesOf(function);
-  const Expr other = Sequence({Text("<parameter="), WordRule(), Text(">\n"), Until(kXmlValueEnd)});
+  const bool is_xml = format_ == ToolFormat::kXml;
+  const std::string_view end_tag = is_xml                            ? kXmlValueEnd
+                                   : format_ == ToolFormat::kArgKeys ? "</arg_value>"
+                                                                     : XmlTagsOf(format_).parameter_end;
+  const Expr behind = is_xml ? Sequence({}) : space_;
+  const Expr other = Sequence({TagOf(WordRule()), Until(end_tag), behind});
   if (properties.empty()) return IsOpen(function) ? Repeat(other, 0) : Sequence({});
   std::vector<Expr> parts;
   for (const Property& property : properties) {
@@ -251,15 +254,15 @@ Expr CallRules::XmlArguments(const ordered_json& function) {
     if (words.is_array() && !words.empty() && std::ranges::all_of(words, is_text)) {
       std::vector<Expr> choices;
       for (const ordered_json& word : words) choices.push_back(Text(word.get_ref<const std::string&>()));
-      value = Sequence({Choice(std::move(choices)), Text(kXmlValueEnd)});
+      value = Sequence({Choice(std::move(choices)), Text(end_tag)});
     } else if (types.empty() || types.contains("string")) {
       Drop(function, schema, [](std::string_view keyword) { return !IsOfTexts(keyword); });
-      value = Until(kXmlValueEnd);
+      value = Until(end_tag);
     } else {
-      value = Sequence(
-          {JsonValue(function, function["parameters"]["properties"][property.name]), Text(kXmlValueEnd)});
+      value =
+          Sequence({JsonValue(function, function["parameters"]["properties"][property.name]), Text(end_tag)});
     }
-    Expr argument = Sequence({Text("<parameter=" + property.name + ">\n"), std::move(value)});
+    Expr argument = Sequence({TagOf(Text(property.name)), std::move(value), behind});
     parts.push_back(property.is_required ? std::move(argument) : Optional(std::move(argument)));
   }
   return Sequence(std::move(parts));

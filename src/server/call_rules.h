@@ -28,8 +28,8 @@ class CallRules {
 
   // What begins calls behind text; empty if nothing does.
   std::string Mark() const;
-  // One call, or several where the request allows that: behind the mark, and with it. With kChannels one,
-  // from its header on.
+  // One call, or several where the request allows that: behind the mark, and with it. With kChannels and
+  // kAtem one, from its header on.
   grammar::Expr CallsBehindMark() const;
   grammar::Expr Calls() const { return grammar::Sequence({grammar::Text(Mark()), CallsBehindMark()}); }
   // What the functions' parameters say and the rules do not.
@@ -40,7 +40,9 @@ class CallRules {
   // The arguments as one JSON object.
   grammar::Expr Arguments(const nlohmann::ordered_json& function);
   // Each argument for itself, in the order of the properties.
-  grammar::Expr XmlArguments(const nlohmann::ordered_json& function);
+  grammar::Expr TaggedArguments(const nlohmann::ordered_json& function);
+  // What stands in front of an argument's value, in forms with tags.
+  grammar::Expr TagOf(grammar::Expr name) const;
   grammar::Expr PythonArguments(const nlohmann::ordered_json& function);
   grammar::Expr GemmaArguments(const nlohmann::ordered_json& function);
   // The value of an argument as JSON.

@@ -6,6 +6,7 @@
 #include "grammar/grammar_test_support.h"
 #include "server/answer_form.h"
 #include "server/bare_calls.h"
+#include "server/errors.h"
 #include "server/tool_calls_test_support.h"
 
 namespace coppice {
@@ -67,6 +68,37 @@ TEST(CallRules, Xml) {
        "<tool_call>\n<function=h>\n<parameter=n>\n1\n</parameter>\n</function>\n</tool_call>"});
 }
 
+TEST(CallRules, ArgKeys) {
+  const std::string head = "<tool_call>f\n<arg_key>s</arg_key>\n<arg_value>";
+  const std::string tail = "</arg_value>\n</tool_call>";
+  ExpectCalls(ToolFormat::kArgKeys,
+              {head + "any <text> {\nof lines" + tail, head + tail,
+               "<tool_call>f<arg_key>s</arg_key><arg_value>a</arg_value></tool_call>",
+               head +
+                   "a</arg_value>\n<arg_key>n</arg_key>\n<arg_value>12</arg_value>\n<arg_key>e</"
+                   "arg_key>\n<arg_value>x" +
+                   tail,
+               head + "a</arg_value><arg_key>o</arg_key><arg_value>{\"k\": true}" + tail,
+               "<tool_call>g\n<arg_key>free</arg_key>\n<arg_value>1</arg_value>\n</tool_call>",
+               "<tool_call>h\n</tool_call>", head + "a" + tail + "\n<tool_call>h</tool_call>"});
+  ExpectNone(ToolFormat::kArgKeys, {"<tool_call>f\n</tool_call>", "<tool_call>k\n</tool_call>",
+                                    head + "a</arg_value><arg_key>n</arg_key><arg_value>-1" + tail,
+                                    head + "a</arg_value><arg_key>e</arg_key><arg_value>z" + tail,
+                                    "<tool_call>h<arg_key>a</arg_key><arg_value>b" + tail});
+}
+
+TEST(CallRules, Invokes) {
+  const std::string head = "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"s\">";
+  const std::string tail = "</parameter>\n</invoke>\n</minimax:tool_call>";
+  ExpectCalls(
+      ToolFormat::kInvokes,
+      {head + "any <text>" + tail, head + "a</parameter>\n<parameter name=\"n\">12" + tail,
+       "<minimax:tool_call><invoke name=\"h\"></invoke><invoke name=\"g\"><parameter name=\"free\">1" +
+           tail});
+  ExpectNone(ToolFormat::kInvokes, {"<minimax:tool_call><invoke name=\"f\"></invoke></minimax:tool_call>",
+                                    head + "a</parameter><parameter name=\"n\">-1" + tail});
+}
+
 TEST(CallRules, Python) {
   const auto list = [](const std::string& calls) {
     return "<|tool_call_start|>[" + calls + "]<|tool_call_end|>";
@@ -110,6 +142,27 @@ TEST(CallRules, Channels) {
   const auto inside = Rules(ToolFormat::kChannels, p, Thinking{form, ThinkingStart::kInside});
   EXPECT_TRUE(Fits(inside, "Hm<|end|><|start|>assistant" + call));
   EXPECT_FALSE(Fits(inside, call));
+}
+
+TEST(CallRules, Atem) {
+  const ThinkingForm form = ThinkingFormOf("<|start|>assistant to=self<|message|>").value();
+  const std::string thought = " to=self<|message|>to=f<|message|>?<|eom|><|start|>assistant";
+  const std::string call =
+      " to=f<|message|><atem:function_calls>\n<atem:invoke name=\"f\">\n<atem:parameter "
+      "name=\"s\">a</atem:parameter>\n"
+      "</atem:invoke>\n</atem:function_calls>";
+  const auto must =
+      Rules(ToolFormat::kAtem, Calling(ToolChoice::kAny), Thinking{form, ThinkingStart::kBefore});
+  for (const std::string& text : {call, thought + call, thought + thought + call})
+    EXPECT_TRUE(Fits(must, text)) << text;
+  const std::string final = " to=user<|message|>Any text.";
+  for (const std::string& text : {final, thought, thought + final}) EXPECT_FALSE(Fits(must, text)) << text;
+  const auto may =
+      Rules(ToolFormat::kAtem, Calling(ToolChoice::kAuto), Thinking{form, ThinkingStart::kBefore});
+  for (const std::string& text : {call, thought + call, final, thought + final})
+    EXPECT_TRUE(Fits(may, text)) << text;
+  const Parameters p = Calling(ToolChoice::kAny);
+  EXPECT_EQ(Written(AnswerParser(ToolFormat::kAtem, *p.tools, true), call, 5), R"(f({"s":"a"})|)");
 }
 
 TEST(CallRules, BehindThinking) {

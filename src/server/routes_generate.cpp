@@ -39,11 +39,13 @@ void SetThinking(const EncodedPrompt& prompt, const Parameters& p, std::optional
   job.thinking = prompt.thinking;
   job.splits_thinking = p.splits_thinking;
   job.thinking_budget = ThinkingBudgetOf(p);
-  if (tools != ToolFormat::kChannels || !job.thinking || !job.thinking->form.channels) return;
+  if (!tools || !CallsAreMessages(*tools) || !job.thinking || !job.thinking->form.channels) return;
   // Behind the thinking the model may also call a function, or must.
   ThinkingForm& form = job.thinking->form;
   const bool must = p.tool_choice == ToolChoice::kAny || p.tool_choice == ToolChoice::kOne;
-  form.force_first = must ? "<|end|><|start|>assistant to=functions." : "<|end|><|start|>assistant";
+  const bool is_atem = tools == ToolFormat::kAtem;
+  form.force_first = is_atem ? "<|eom|><|start|>assistant" : "<|end|><|start|>assistant";
+  if (must) form.force_first += is_atem ? " to=" : " to=functions.";
   if (must) form.force = form.force_first;
 }
 

@@ -20,6 +20,8 @@ using nlohmann::ordered_json;
 
 constexpr std::string_view kHermesEnd = "</tool_call>";
 constexpr std::string_view kMistralArguments = "[ARGS]";
+constexpr std::string_view kMessage = "<|message|>";
+constexpr std::string_view kAtemRecipient = "to=";
 
 std::string_view MarkOf(ToolFormat format) {
   switch (format) {
@@ -33,6 +35,10 @@ std::string_view MarkOf(ToolFormat format) {
       return "<|tool_call_start|>";
     case ToolFormat::kGemma4:
       return "<|tool_call>";
+    case ToolFormat::kInvokes:
+      return "<minimax:tool_call>";
+    case ToolFormat::kAtem:
+      return "<atem:function_calls>";
     default:
       return "<tool_call>";
   }
@@ -47,6 +53,7 @@ const char* SeparatorsOf(ToolFormat format) {
 std::vector<std::string_view> BeginMarks(ToolFormat format) {
   if (format == ToolFormat::kXml) return {MarkOf(format), "<function="};
   if (format == ToolFormat::kChannels) return {"<|start|>assistant", "<|channel|>", "to=functions."};
+  if (format == ToolFormat::kAtem) return {MarkOf(format), "<|start|>assistant", kAtemRecipient};
   return {MarkOf(format)};
 }
 
@@ -89,10 +96,13 @@ std::optional<ToolCall> CallOf(const std::string& object, const std::string& nam
 ToolFormat ToolFormatOf(std::string_view chat_template) {
   const auto has = [&](std::string_view text) { return chat_template.find(text) != chat_template.npos; };
   if (has("<|tool_call>call:")) return ToolFormat::kGemma4;
+  if (has("<atem:function_calls>")) return ToolFormat::kAtem;
+  if (has("<minimax:tool_call>")) return ToolFormat::kInvokes;
   if (has("to=functions.") || (has("\"functions.\"") && has("<|channel|>commentary")))
     return ToolFormat::kChannels;
   if (has("<|tool_call_start|>") || has("<|tool_list_start|>") || has("List of tools: ["))
     return ToolFormat::kPython;
+  if (has("<tool_call>") && has("<arg_key>")) return ToolFormat::kArgKeys;
   if (has("<tool_call>")) return has("<function=") ? ToolFormat::kXml : ToolFormat::kHermes;
   if (has("[TOOL_CALLS]")) return ToolFormat::kMistral;
   return has("<|python_tag|>") || has("\"parameters\": dictionary") ? ToolFormat::kLlama
@@ -112,6 +122,16 @@ std::vector<std::string_view> ToolMarks(ToolFormat format) {
       return {MarkOf(format), "<tool_call|>", "<|\"|>"};
     case ToolFormat::kPython:
       return {MarkOf(format), "<|tool_call_end|>"};
+    case ToolFormat::kArgKeys:
+      return {MarkOf(format), kHermesEnd, "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"};
+    case ToolFormat::kInvokes:
+      return {MarkOf(format), "</minimax:tool_call>"};
+    case ToolFormat::kAtem:
+      return {MarkOf(format),    "</atem:function_calls>",
+              "<atem:invoke",    "</atem:invoke>",
+              "<atem:parameter", "</atem:parameter>",
+              "<|start|>",       kMessage,
+              "<|eom|>",         "<|eot|>"};
     default:
       return {MarkOf(format)};
   }
@@ -190,6 +210,7 @@ bool ToolCallParser::TakeText(bool at_end, std::vector<AnswerPart>& parts) {
   size_t at = held_.npos;
   size_t begun = 0;
   for (const std::string_view one : BeginMarks(format_)) {
+    if (one == kAtemRecipient && !at_start_) continue;  // later headers begin with <|start|>
     if (const size_t found = held_.find(one); found < at) {
       at = found;
       mark = one;
@@ -252,8 +273,11 @@ std::optional<std::string> ToolCallParser::TakeName(bool at_end) {
 }
 
 bool ToolCallParser::TakeCall(bool at_end, std::vector<AnswerPart>& parts) {
-  if (format_ == ToolFormat::kChannels) return TakeMessage(at_end, parts);
-  if (format_ == ToolFormat::kPython || format_ == ToolFormat::kGemma4) return TakeBlock(at_end, parts);
+  if (CallsAreMessages(format_) && !mark_.ends_with(MarkOf(format_)))
+    return mark_.ends_with(kMessage) ? TakeBlockMark(at_end, parts) : TakeMessage(at_end, parts);
+  const bool is_object = format_ == ToolFormat::kHermes || format_ == ToolFormat::kLlama ||
+                         format_ == ToolFormat::kMistral || format_ == ToolFormat::kXml;
+  if (!is_object) return TakeBlock(at_end, parts);
   if (end_.at == 0 && name_.empty()) {
     const Next next = TakeSeparators(at_end);
     if (next == Next::kUnknown) return false;
@@ -305,30 +329,34 @@ void ToolCallParser::EmitCalls(std::vector<ToolCall> calls, std::vector<AnswerPa
 
 // held_ begins with a header, which ends with <|message|>.
 bool ToolCallParser::TakeMessage(bool at_end, std::vector<AnswerPart>& parts) {
-  constexpr std::string_view kHeaderEnd = "<|message|>";
-  constexpr std::string_view kRecipient = "to=functions.";
+  const std::string_view recipient = format_ == ToolFormat::kAtem ? kAtemRecipient : "to=functions.";
   constexpr size_t kMostHeader = 256;
-  const size_t message = held_.find(kHeaderEnd);
+  const size_t message = held_.find(kMessage);
   const std::string_view header = std::string_view(held_).substr(0, message);
   const bool too_long =
-      message == held_.npos ? held_.size() >= kMostHeader + kHeaderEnd.size() : message > kMostHeader;
+      message == held_.npos ? held_.size() >= kMostHeader + kMessage.size() : message > kMostHeader;
   if (too_long || header.find('\n') != header.npos || (message == held_.npos && at_end)) {
     GiveUp(1, parts);
     return true;
   }
   if (message == held_.npos) return false;
-  const size_t to = header.find(kRecipient);
+  const size_t to = header.find(recipient);
   std::string name;
   if (to != header.npos) {
-    const std::string_view rest = header.substr(to + kRecipient.size());
+    const std::string_view rest = header.substr(to + recipient.size());
     name = rest.substr(0, rest.find_first_of(" <\t"));
   }
   // Behind a message for the reader comes its text.
   if (name.empty() || !functions_.Has(name)) {
-    GiveUp(message + kHeaderEnd.size(), parts);
+    GiveUp(message + kMessage.size(), parts);
     return true;
   }
-  const size_t begin = held_.find_first_not_of(kBlanks, message + kHeaderEnd.size());
+  if (format_ == ToolFormat::kAtem) {
+    mark_ += held_.substr(0, message + kMessage.size());
+    held_.erase(0, message + kMessage.size());
+    return true;
+  }
+  const size_t begin = held_.find_first_not_of(kBlanks, message + kMessage.size());
   if (begin == held_.npos && !at_end) return false;
   std::optional<size_t> end =
       begin == held_.npos ? std::nullopt : end_.Find(std::string_view(held_).substr(begin));
@@ -338,7 +366,7 @@ bool ToolCallParser::TakeMessage(bool at_end, std::vector<AnswerPart>& parts) {
   if (is_object && end) call = CallOf(held_.substr(begin, *end), name);
   end_ = {};
   if (!call) {
-    GiveUp(message + kHeaderEnd.size(), parts);
+    GiveUp(message + kMessage.size(), parts);
     return true;
   }
   held_.erase(0, begin + *end);

@@ -21,10 +21,24 @@ enum class ToolFormat {
   kChannels,  // a message with the header " to=functions.N", before or behind its channel, and A: gpt-oss
   kPython,    // <|tool_call_start|>[N(K="V", ...), ...]<|tool_call_end|>: LFM2
   kGemma4,    // <|tool_call>call:N{K:<|"|>V<|"|>,...}<tool_call|>
+  // <tool_call>N\n<arg_key>K</arg_key>\n<arg_value>V</arg_value>\n...</tool_call>, with or without the line
+  // breaks: GLM 4.5 and later, Ling 3, Laguna
+  kArgKeys,
+  // <minimax:tool_call><invoke name="N"><parameter name="K">V</parameter>...</invoke>...</minimax:tool_call>:
+  // MiniMax M2
+  kInvokes,
+  // A message with the header " to=N" and <atem:function_calls>, in which are <atem:invoke name="N"> and
+  // parameters as with kInvokes: Muse Glimmer.
+  kAtem,
 };
 
 inline constexpr size_t kMaxCalls = 256;           // of one list, as kMaxTools
 inline constexpr size_t kMaxCallArguments = 1024;  // of one call in a form of its own
+
+// Whether calls are messages with headers of their own (ThinkingForm::channels).
+inline bool CallsAreMessages(ToolFormat format) {
+  return format == ToolFormat::kChannels || format == ToolFormat::kAtem;
+}
 
 // The form that a template with this text asks for.
 ToolFormat ToolFormatOf(std::string_view chat_template);
@@ -95,6 +109,8 @@ class ToolCallParser {
   // Of the forms of call_forms.h.
   bool TakeBlock(bool at_end, std::vector<AnswerPart>& parts);
   bool TakeMessage(bool at_end, std::vector<AnswerPart>& parts);
+  // The mark of kAtem's calls, behind a header.
+  bool TakeBlockMark(bool at_end, std::vector<AnswerPart>& parts);
   // Whether the block may end behind its end mark, which ends at `end`; nullopt: more text is needed.
   std::optional<bool> MayEndBlock(size_t end, bool at_end) const;
   void EmitCalls(std::vector<ToolCall> calls, std::vector<AnswerPart>& parts);

@@ -17,11 +17,12 @@ constexpr std::string_view kXmlEnd = "</tool_call>";
 
 // What may stand behind a call whose end was found without it.
 bool ToolCallParser::StripLeftOver(bool at_end) {
-  if (!after_call_ || (format_ != ToolFormat::kXml && format_ != ToolFormat::kChannels)) return true;
+  if (!after_call_ || (format_ != ToolFormat::kXml && !CallsAreMessages(format_))) return true;
   const size_t first = held_.find_first_not_of(kBlanks);
   if (first == held_.npos) return at_end;
   const std::string_view rest = std::string_view(held_).substr(first);
-  for (const std::string_view mark : {kXmlEnd, std::string_view("<|call|>"), std::string_view("<|end|>")}) {
+  for (const std::string_view mark : {kXmlEnd, std::string_view("<|call|>"), std::string_view("<|end|>"),
+                                      std::string_view("<|eom|>"), std::string_view("<|eot|>")}) {
     if (rest.starts_with(mark)) {
       held_.erase(0, first + mark.size());
       return StripLeftOver(at_end);
@@ -45,6 +46,21 @@ std::optional<bool> ToolCallParser::MayEndBlock(size_t end, bool at_end) const {
   return false;
 }
 
+bool ToolCallParser::TakeBlockMark(bool at_end, std::vector<AnswerPart>& parts) {
+  const std::string_view mark = ToolMarks(format_).front();
+  const size_t first = std::min(held_.find_first_not_of(kBlanks), held_.size());
+  const std::string_view rest = std::string_view(held_).substr(first);
+  if (!at_end && (rest.empty() || IsPartOf(rest, mark))) return false;
+  const size_t size = rest.starts_with(mark) ? first + mark.size() : 0;
+  if (size == 0) {
+    GiveUp(0, parts);
+    return true;
+  }
+  mark_ += held_.substr(0, size);
+  held_.erase(0, size);
+  return true;
+}
+
 bool ToolCallParser::TakeBlock(bool at_end, std::vector<AnswerPart>& parts) {
   constexpr int kMostTries = 32;  // each reads the block
   const auto give_up = [&] {
@@ -60,7 +76,8 @@ bool ToolCallParser::TakeBlock(bool at_end, std::vector<AnswerPart>& parts) {
       return false;
     }
     // A list of Python calls, or Gemma's call, may lack its end mark.
-    if (at == held_.npos && format_ == ToolFormat::kXml) break;
+    const bool may_lack_end = format_ == ToolFormat::kPython || format_ == ToolFormat::kGemma4;
+    if (at == held_.npos && !may_lack_end) break;
     const size_t end = at == held_.npos ? held_.size() : at + end_mark.size();
     const std::optional<bool> may_end = MayEndBlock(end, at_end);
     if (!may_end) {

@@ -215,6 +215,9 @@ TEST(ToolForms, OfTemplates) {
   EXPECT_EQ(ToolFormatOf("<|tool_call>call:' + name"), ToolFormat::kGemma4);
   EXPECT_EQ(ToolFormatOf("to=\" }} {{ \"functions.\" + name + \"<|channel|>commentary \""),
             ToolFormat::kChannels);
+  EXPECT_EQ(ToolFormatOf("'\\n<tool_call>' + tc.name }} <arg_key>{{ k }}</arg_key>"), ToolFormat::kArgKeys);
+  EXPECT_EQ(ToolFormatOf("toolcall_begin_token = '<minimax:tool_call>'"), ToolFormat::kInvokes);
+  EXPECT_EQ(ToolFormatOf("'<atem:function_calls>\\n<atem:invoke name=\"' + name"), ToolFormat::kAtem);
   EXPECT_EQ(ToolFormatOf("\"List of tools: <|tool_list_start|>[\""), ToolFormat::kPython);
 }
 
@@ -225,6 +228,17 @@ const std::map<ToolFormat, std::string> kCalls = {
     {ToolFormat::kPython, "Hm. <|tool_call_start|>[f(s=\"a, b\", l=[1]), g-h.i()]<|tool_call_end|>"},
     {ToolFormat::kGemma4,
      "Hm. <|tool_call>call:f{s:<|\"|>a<|\"|>,l:[1]}<tool_call|><|tool_call>call:g-h.i{}<tool_call|>"},
+    {ToolFormat::kArgKeys,
+     "Hm.\n<tool_call>f\n<arg_key>s</arg_key>\n<arg_value>a</arg_value>\n</tool_call><tool_call>g-h.i</"
+     "tool_call>"},
+    {ToolFormat::kInvokes,
+     "Hm.<minimax:tool_call><invoke name=\"f\"><parameter name=\"s\">a</parameter></invoke>\n<invoke "
+     "name=\"g-h.i\">"
+     "</invoke></minimax:tool_call>"},
+    {ToolFormat::kAtem,
+     "Hm.<|start|>assistant to=f<|message|><atem:function_calls>\n<atem:invoke name=\"f\">\n<atem:parameter "
+     "name=\"s\">"
+     "a</atem:parameter>\n</atem:invoke></atem:function_calls><|eom|>"},
     {ToolFormat::kChannels,
      "Hm.<|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>"
      "{\"s\": \"a\"}<|call|><|start|>assistant to=functions.g-h.i<|channel|>commentary json<|message|>{}"}};
@@ -266,13 +280,25 @@ TEST(ToolForms, AnyTextEndsTheSameWay) {
                                           "<|call|>",
                                           "<|end|>",
                                           "<|start|>assistant",
+                                          "<arg_key>s</arg_key>",
+                                          "<arg_value>",
+                                          "<minimax:tool_call>",
+                                          "<invoke name=\"f\">",
+                                          "</invoke>",
+                                          "</minimax:tool_call>",
+                                          "<parameter name=\"s\">",
+                                          " to=f",
+                                          "<atem:function_calls>",
+                                          "<atem:invoke name=\"f\">",
+                                          "</atem:invoke>",
+                                          "</atem:function_calls>",
+                                          "</arg_value>",
                                           "1"};
   std::mt19937 random(11);
   const auto below = [&](size_t count) { return static_cast<size_t>(random() % count); };
-  for (const ToolFormat format :
-       {ToolFormat::kXml, ToolFormat::kPython, ToolFormat::kGemma4, ToolFormat::kChannels}) {
+  for (const auto& [format, calls] : kCalls) {
     for (int round = 0; round < 2000; ++round) {
-      std::string text = round % 2 == 0 ? kCalls.at(format) : "";
+      std::string text = round % 2 == 0 ? calls : "";
       for (size_t left = below(round % 2 == 0 ? 3 : 14); left > 0; --left)
         text.insert(round % 2 == 0 ? below(text.size() + 1) : text.size(), words[below(words.size())]);
       if (round % 4 == 0) text.erase(below(text.size()), below(8));
@@ -295,6 +321,12 @@ TEST(ToolForms, AnswersThatNeverEndACallCostLittle) {
                    "</parameter>\n</function>\n</tool_call>"),
         std::tuple(ToolFormat::kPython, "<|tool_call_start|>[f(", "<|tool_call_end|>"),
         std::tuple(ToolFormat::kGemma4, "<|tool_call>call:f{", "<tool_call|>"),
+        std::tuple(ToolFormat::kInvokes, "<minimax:tool_call><invoke name=\"f\"><parameter name=\"s\">",
+                   "</parameter></invoke>x</minimax:tool_call>"),
+        std::tuple(ToolFormat::kAtem, " to=f<|message|><atem:function_calls><atem:invoke name=\"f\">",
+                   "</atem:invoke>x</atem:function_calls>"),
+        std::tuple(ToolFormat::kArgKeys, "<tool_call>f<arg_key>s</arg_key><arg_value>",
+                   "</arg_value>x</tool_call>"),
         std::tuple(ToolFormat::kChannels, "<|channel|>commentary to=functions.f<|message|>{", "<|call|>")}) {
     AnswerParser parser(format, kTools, true);
     parser.Push(begin);

@@ -236,6 +236,25 @@ ordered_json ParseLiteral(std::string_view text, bool bare) {
   return text.empty() ? value : Discarded();
 }
 
+std::vector<Property> PropertiesOf(const ordered_json& function) {
+  std::vector<Property> list;
+  const ordered_json parameters = function.value("parameters", ordered_json());
+  if (!parameters.is_object() || !parameters.contains("properties") || !parameters["properties"].is_object())
+    return list;
+  const ordered_json required = parameters.value("required", ordered_json::array());
+  for (const auto& [name, schema] : parameters["properties"].items()) {
+    const bool is_required =
+        std::any_of(required.begin(), required.end(), [&](const ordered_json& one) { return one == name; });
+    list.push_back({name, is_required});
+  }
+  return list;
+}
+
+bool IsOpen(const ordered_json& function) {
+  const ordered_json parameters = function.value("parameters", ordered_json());
+  return parameters.is_object() && parameters.value("additionalProperties", ordered_json()) != false;
+}
+
 ordered_json ArgumentSchema(const ordered_json& function, std::string_view argument) {
   const ordered_json* parameters = MemberOf(function, "parameters");
   const ordered_json* properties = parameters == nullptr ? nullptr : MemberOf(*parameters, "properties");

@@ -6,12 +6,22 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace coppice {
 
 // The schema of a function's argument: that of `properties`, with local references followed. Null if there is
 // none. `function`: {"name", "parameters"}.
 nlohmann::ordered_json ArgumentSchema(const nlohmann::ordered_json& function, std::string_view argument);
+
+// An argument of a function that has properties.
+struct Property {
+  std::string name;
+  bool is_required = false;
+};
+std::vector<Property> PropertiesOf(const nlohmann::ordered_json& function);
+// Whether arguments beside the properties may come: those of functions that name none.
+bool IsOpen(const nlohmann::ordered_json& function);
 
 // The types that a schema allows by its own words and those of its alternatives; empty if it says nothing.
 std::set<std::string, std::less<>> SchemaTypes(const nlohmann::ordered_json& schema);

@@ -64,14 +64,19 @@ class Thinking(unittest.TestCase):
 
     def chat(self, letter="A", **fields):
         reply = self.server.good("/v1/chat/completions", {"messages": [user(letter)], **GREEDY, **fields})
-        return reply["choices"][0]["message"], reply
+        message = reply["choices"][0]["message"]
+        self.assertEqual(message.pop("reasoning", None), message.get("reasoning_content"), "one text under two names")
+        return message, reply
 
     def prompt(self, messages, **fields):
         return self.server.good("/apply-template", {"messages": messages, **fields})["prompt"]
 
     def chunks(self, letter="A", **fields):
         events = self.server.stream("/v1/chat/completions", {"messages": [user(letter)], **GREEDY, **fields})
-        return [event["choices"][0] for event in events if event not in (":", "[DONE]") and event["choices"]]
+        choices = [event["choices"][0] for event in events if event not in (":", "[DONE]") and event["choices"]]
+        for choice in choices:
+            self.assertEqual(choice["delta"].get("reasoning"), choice["delta"].get("reasoning_content"))
+        return choices
 
     def events(self, path, body):
         _, _, text = self.server.ask(path, {**GREEDY, **body, "stream": True})
@@ -272,6 +277,9 @@ class History(Thinking):
                            ({"encrypted_content": "gAAAAB"}, without), ({"summary": [{"type": "summary_text", "text": "s"}]}, without)):
             items = [user("qA"), {"type": "reasoning", "id": "rs_1", "summary": [], **item}, call, output]
             self.assertEqual(self.tokens("/v1/responses", {"input": items, "max_output_tokens": 1}), self.count(chat), item)
+        for names in ({"reasoning": "I look."}, {"reasoning": "I look.", "reasoning_content": None},
+                      {"reasoning": "I look.", "reasoning_content": "I look."}):
+            self.assertEqual(self.prompt([kept[0], {**without[1], **names}, kept[2]]), self.prompt(kept), names)
         parts = [{"type": "thinking", "thinking": [{"type": "text", "text": "I look."}]}]
         self.assertEqual(self.prompt([kept[0], {**without[1], "content": parts}, kept[2]]), self.prompt(kept))
 
@@ -386,6 +394,25 @@ class Calling(Thinking):
         # Without tools it is text.
         self.assertNotIn("tool_calls", self.chat("A")[0])
         self.assertIn("Oslo", self.chat("A")[0]["content"])
+
+
+class CallingWithArgKeys(Calling):
+    """GLM's."""
+    template = TEMPLATE + "{# tools tool_calls <tool_call> <arg_key> #}"
+    scripts = {"A": "<think>\nIs <tool_call>f it?\n</think>\n\n<tool_call>f\n<arg_key>city</arg_key>\n<arg_value>Oslo</arg_value>\n"
+                    "<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call>",
+               "B": "No call, <b>said</b> it."}
+    thought = "Is <tool_call>f it?"
+
+
+class CallingInMessages(Calling):
+    """Muse Glimmer's."""
+    template = TEMPLATE + "{# tools tool_calls <|start|>assistant to=self<|message|> <atem:function_calls> #}"
+    scripts = {"A": " to=self<|message|>Is to=f it?<|eom|><|start|>assistant to=f<|message|><atem:function_calls>\n<atem:invoke name=\"f\">\n"
+                    "<atem:parameter name=\"city\">Oslo</atem:parameter>\n<atem:parameter name=\"days\">3</atem:parameter>\n"
+                    "</atem:invoke>\n</atem:function_calls>",
+               "B": " to=user<|message|>No call, <b>said</b> it."}
+    thought = "Is to=f it?"
 
 
 class CallingInChannels(Calling):
