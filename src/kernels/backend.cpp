@@ -37,6 +37,10 @@ void Backend::MeanRows(const TensorView& x, int64_t block, MutableTensorView mea
   reference::MeanRows(host.view(), block, means);
 }
 
+void Backend::DecodeProducts(std::span<const DecodeTask> tasks) {
+  for (const auto& [x, w, bias, y] : tasks) DecodeProduct(x, w, bias, y);
+}
+
 void Backend::AddScaledRows(const TensorView& x, std::span<const int32_t> rows, std::span<const float> scales,
                             MutableTensorView y) {
   CheckAddScaledRows(x, rows, scales, y);

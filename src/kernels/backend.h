@@ -154,6 +154,14 @@ struct OperationNeeds {
 // What to do with a product: y = result, or y += result (a residual).
 enum class ProductEnd { kStore, kAdd };
 
+// One of several products of a decode step: y [m, outputs] = x [m, inputs] w^T + bias.
+struct DecodeTask {
+  TensorView x;
+  TensorView w;     // as stored
+  TensorView bias;  // [1, outputs] fp32 or empty
+  MutableTensorView y;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -203,6 +211,9 @@ class Backend {
   // For decode: few rows, directly from the stored (quantised) weight [outputs, inputs].
   virtual void DecodeProduct(const TensorView& x, const TensorView& w, const TensorView& bias,
                              MutableTensorView y) = 0;
+  // Each is a DecodeProduct; together they may start the backend's threads less often. No task reads what
+  // another writes.
+  virtual void DecodeProducts(std::span<const DecodeTask> tasks);
 
   // ---- Rows
   // y[i] = scale * table[ids[i]], dequantised. table [vocab, d] of any type, y [ids.size(), d]; ids below

@@ -149,6 +149,48 @@ TEST_P(ProductConformance, ThreadsChangeNothing) {
   }
 }
 
+// Products of one call share inputs, or not, and have types, lengths and numbers of rows of their own.
+TEST_P(ProductConformance, ProductsTogetherHaveTheBitsOfEachAlone) {
+  const Tensor x = Random(3, 512, 6);
+  const Tensor other = Random(20, 256, 7);
+  struct Part {
+    TensorView x;
+    DType type;
+    int64_t outputs;
+  };
+  const std::vector<Part> parts = {{x.view(), DType::kQ4_0, 200},
+                                   {x.view(), DType::kQ4_K, 33},
+                                   {x.view().Rows(1, 1), DType::kQ4_0, 200},
+                                   {x.view(), DType::kQ4_0, 7},
+                                   {other.view(), DType::kQ8_0, 40},
+                                   {other.view().Rows(0, 0), DType::kQ8_0, 40},
+                                   {x.view().Cols(0, 256), DType::kF32, 9},
+                                   {other.view().Rows(3, 2), DType::kBF16, 150},
+                                   {other.view().Rows(3, 2), DType::kF16, 3},
+                                   {x.view().Rows(2, 1), DType::kQ8_0, 1}};
+  for (const bool several : {false, true}) {  // rows of x
+    std::vector<Tensor> weights, results, expected;
+    const Tensor bias = Random(1, 200, 8);
+    for (const Part& part : parts) {
+      if (!several && part.x.rows > 1) continue;
+      weights.push_back(RandomWeight(part.type, part.outputs, part.x.cols, 9));
+      results.emplace_back(DType::kF32, part.x.rows, part.outputs);
+    }
+    std::vector<DecodeTask> tasks;
+    for (const Part& part : parts) {
+      if (!several && part.x.rows > 1) continue;
+      const size_t i = tasks.size();
+      const TensorView own_bias = i % 2 == 0 ? bias.view().Cols(0, part.outputs) : TensorView();
+      tasks.push_back({part.x, weights[i].view(), own_bias, results[i].mutable_view()});
+      expected.push_back(Decode(part.x, weights[i].view(), own_bias));
+    }
+    be().DecodeProducts(tasks);
+    for (size_t i = 0; i < tasks.size(); ++i)
+      EXPECT_TRUE(SameBits(results[i].view(), expected[i].view())) << i << (several ? " of several" : "");
+  }
+  be().DecodeProducts({});
+}
+
 TEST_P(ProductConformance, APackedMatrixIsReusedForOtherShapes) {
   const Tensor x = Random(3, 64, 8);
   PackedMatrix packed;

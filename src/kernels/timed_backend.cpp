@@ -75,6 +75,11 @@ void TimedBackend::DecodeProduct(const TensorView& x, const TensorView& w, const
   inner_->DecodeProduct(x, w, bias, y);
 }
 
+void TimedBackend::DecodeProducts(std::span<const DecodeTask> tasks) {
+  const Span span(Timed(), OpKind::kDecodeProduct, *inner_);
+  inner_->DecodeProducts(tasks);
+}
+
 void TimedBackend::Embed(const TensorView& table, std::span<const int32_t> ids, float scale,
                          MutableTensorView y) {
   const Span span(Timed(), OpKind::kRows, *inner_);

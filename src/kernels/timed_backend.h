@@ -68,6 +68,7 @@ class TimedBackend final : public Backend {
                    MutableTensorView y) override;
   void DecodeProduct(const TensorView& x, const TensorView& w, const TensorView& bias,
                      MutableTensorView y) override;
+  void DecodeProducts(std::span<const DecodeTask> tasks) override;
   void Embed(const TensorView& table, std::span<const int32_t> ids, float scale,
              MutableTensorView y) override;
   void RmsNorm(const TensorView& x, const TensorView& weight, float eps, MutableTensorView y) override;

@@ -37,6 +37,7 @@ class Recorder final : public Backend {
   void DecodeProduct(const TensorView&, const TensorView&, const TensorView&, MutableTensorView) override {
     Note("DecodeProduct");
   }
+  void DecodeProducts(std::span<const DecodeTask>) override { Note("DecodeProducts"); }
   void Embed(const TensorView&, std::span<const int32_t>, float, MutableTensorView) override {
     Note("Embed");
   }
@@ -122,6 +123,7 @@ TEST_F(TimedBackendTest, EveryOperationIsPassedOnAndCountedUnderItsKind) {
       {"PackGated", OpKind::kPack, [&] { timed_.PackGated({}, {}, Activation::kSilu, packed); }},
       {"ProductInto", OpKind::kProduct, [&] { timed_.Product({}, packed, {}, {}); }},
       {"DecodeProduct", OpKind::kDecodeProduct, [&] { timed_.DecodeProduct({}, {}, {}, {}); }},
+      {"DecodeProducts", OpKind::kDecodeProduct, [&] { timed_.DecodeProducts({}); }},
       {"Embed", OpKind::kRows, [&] { timed_.Embed({}, {}, 1, {}); }},
       {"RmsNorm", OpKind::kRows, [&] { timed_.RmsNorm({}, {}, 0, {}); }},
       {"LayerNorm", OpKind::kRows, [&] { timed_.LayerNorm({}, {}, {}, 0, {}); }},

@@ -25,6 +25,8 @@ inline constexpr double kNearlyDense = 0.95;
 AttentionShape AttentionOf(const ModelConfig& config, int layer, const LayerWeights& weights,
                            std::span<const float> alibi_slopes);
 
+struct ExpertRows;  // layer_mixture.cpp
+
 class Layer {
  public:
   // `config` and `weights` must outlive the layer; `alibi_slopes` is [heads] or empty.
@@ -143,6 +145,8 @@ class Layer {
   // Adds what the expert gives, times the weights, to ws.mixture.sum.
   void RunExpert(const Expert& expert, const WeightedRows& on, ProductKind kind, Workspace& ws,
                  Backend& be) const;
+  // The same for all experts of a decode step: the first products of all together, then the second.
+  void StepExperts(const ExpertRows& by_expert, Workspace& ws, Backend& be) const;
   void RunShared(ProductKind kind, Workspace& ws, Backend& be) const;
   bool has_mixture() const { return shape().mixture.experts > 0; }
 

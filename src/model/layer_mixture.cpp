@@ -14,6 +14,21 @@
 
 namespace coppice {
 
+// The rows of each expert, ascending, with their weights.
+struct ExpertRows {
+  std::vector<size_t> begin;  // [experts + 1], in `rows`
+  std::vector<int32_t> rows;
+  std::vector<float> weights;
+
+  std::span<const int32_t> RowsOf(size_t expert) const {
+    return std::span(rows).subspan(begin[expert], begin[expert + 1] - begin[expert]);
+  }
+  int64_t Count(size_t expert) const { return std::ssize(RowsOf(expert)); }
+  std::span<const float> WeightsOf(size_t expert) const {
+    return std::span(weights).subspan(begin[expert], begin[expert + 1] - begin[expert]);
+  }
+};
+
 namespace {
 
 constexpr int64_t kRouterRows = 32;  // of a product of the router, whose inputs should stay in the L2 cache
@@ -25,20 +40,6 @@ void RouterProduct(const TensorView& x, const Linear& w, MutableTensorView y, Ba
     be.DecodeProduct(x.Rows(begin, count), w.weight, w.bias, y.Rows(begin, count));
   }
 }
-
-// The rows of each expert, ascending, with their weights.
-struct ExpertRows {
-  std::vector<size_t> begin;  // [experts + 1]
-  std::vector<int32_t> rows;
-  std::vector<float> weights;
-
-  std::span<const int32_t> RowsOf(size_t expert) const {
-    return std::span(rows).subspan(begin[expert], begin[expert + 1] - begin[expert]);
-  }
-  std::span<const float> WeightsOf(size_t expert) const {
-    return std::span(weights).subspan(begin[expert], begin[expert + 1] - begin[expert]);
-  }
-};
 
 // `routes` are those of each row, `used` after `used`.
 ExpertRows ByExpert(const Routes& routes, const MixtureShape& shape) {
@@ -77,12 +78,13 @@ TensorView Layer::Mixture(const TensorView& x, ProductKind kind, Workspace& ws, 
   be.Route(space.logits.view(), w.selection_bias, rule, {experts, weights});
   const ExpertRows by_expert = ByExpert({experts, weights}, s);
   for (size_t e = 0; e < static_cast<size_t>(s.experts); ++e) {
-    const std::span<const int32_t> rows = by_expert.RowsOf(e);
-    if (rows.empty()) continue;
+    if (by_expert.Count(e) == 0) continue;
     ++space.experts_read;
+    if (kind == ProductKind::kDecode) continue;
     control.Pause();
-    RunExpert({w.gate[e], w.up[e], w.down[e]}, {rows, by_expert.WeightsOf(e)}, kind, ws, be);
+    RunExpert({w.gate[e], w.up[e], w.down[e]}, {by_expert.RowsOf(e), by_expert.WeightsOf(e)}, kind, ws, be);
   }
+  if (kind == ProductKind::kDecode) StepExperts(by_expert, ws, be);
   if (s.shared_width > 0) {
     control.Pause();
     RunShared(kind, ws, be);
@@ -109,6 +111,42 @@ void Layer::RunExpert(const Expert& expert, const WeightedRows& on, ProductKind 
     ws.gate_up(in, kind, ProductEnd::kStore, inner, be);
     ws.down(inner, kind, ProductEnd::kStore, out, be);
     be.AddScaledRows(out, rows, weights, ws.mixture.sum.mutable_view());
+  }
+}
+
+void Layer::StepExperts(const ExpertRows& by_expert, Workspace& ws, Backend& be) const {
+  const MixtureShape& s = shape().mixture;
+  const MixtureWeights& w = weights_.mixture;
+  MixtureSpace& space = ws.mixture;
+  const auto all = std::ssize(by_expert.rows);
+  space.gate.Resize(DType::kF32, all, s.width);
+  space.up.Resize(DType::kF32, all, s.width);
+  space.out.Resize(DType::kF32, all, space.normed.view().cols);
+  TensorView in = space.normed.view();
+  if (in.rows > 1) {  // a single row is the input of all its experts
+    space.chosen.Resize(DType::kF32, all, in.cols);
+    be.GatherRows(in, by_expert.rows, space.chosen.mutable_view());
+    in = space.chosen.view();
+  }
+  std::vector<DecodeTask> inner, outer;
+  for (size_t e = 0; e < static_cast<size_t>(s.experts); ++e) {
+    const int64_t count = by_expert.Count(e);
+    if (count == 0) continue;
+    const auto begin = static_cast<int64_t>(by_expert.begin[e]);
+    const TensorView x = space.normed.view().rows > 1 ? in.Rows(begin, count) : in;
+    const MutableTensorView gate = space.gate.mutable_view().Rows(begin, count);
+    inner.push_back({x, w.gate[e].weight, w.gate[e].bias, gate});
+    inner.push_back({x, w.up[e].weight, w.up[e].bias, space.up.mutable_view().Rows(begin, count)});
+    outer.push_back({gate, w.down[e].weight, w.down[e].bias, space.out.mutable_view().Rows(begin, count)});
+  }
+  be.DecodeProducts(inner);
+  be.GateMul(space.gate.mutable_view(), space.up.view(), ActivationOf(config_.ffn));
+  be.DecodeProducts(outer);
+  for (size_t e = 0; e < static_cast<size_t>(s.experts); ++e) {
+    if (by_expert.Count(e) == 0) continue;
+    const auto begin = static_cast<int64_t>(by_expert.begin[e]);
+    be.AddScaledRows(space.out.view().Rows(begin, by_expert.Count(e)), by_expert.RowsOf(e),
+                     by_expert.WeightsOf(e), space.sum.mutable_view());
   }
 }
 

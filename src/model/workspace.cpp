@@ -128,11 +128,13 @@ void Projection::Decode(const TensorView& x, ProductEnd end, MutableTensorView y
   if (stored_.memory() != be.memory()) stored_ = Tensor(be.memory());
   if (aside) stored_.Resize(DType::kF32, x.rows, gate_ ? 2 * y.cols : y.cols);
   const MutableTensorView all = aside ? stored_.mutable_view() : y;
+  std::vector<DecodeTask> tasks;
   int64_t column = 0;
   for (const Linear* part : parts_) {
-    be.DecodeProduct(x, part->weight, part->bias, all.Cols(column, part->weight.rows));
+    tasks.push_back({x, part->weight, part->bias, all.Cols(column, part->weight.rows)});
     column += part->weight.rows;
   }
+  be.DecodeProducts(tasks);
   if (!aside) return;
   const MutableTensorView result = all.Cols(0, y.cols);
   if (gate_) be.GateMul(result, all.Cols(y.cols, y.cols), *gate_);

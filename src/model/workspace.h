@@ -126,6 +126,11 @@ struct MixtureSpace {
   Tensor normed;             // [rows, d]
   Tensor sum;                // [rows, d]: what the experts add
   Tensor logits;             // [rows, experts]
+  // Decode, a row for each expert of each row, by expert:
+  Tensor chosen;  // [rows * used, d]: of normed
+  Tensor gate;    // [rows * used, width]
+  Tensor up;      // [rows * used, width]
+  Tensor out;     // [rows * used, d]
 };
 
 struct Workspace {

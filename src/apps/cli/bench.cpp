@@ -238,7 +238,8 @@ void AddBench(CLI::App& app) {
       "FLOP bound: the dense run's FLOPs over the method's. Time bound: the dense run's time over what it\n"
       "would be with the method's FLOPs in products and in attention, each at the dense run's rate, the "
       "rest\n"
-      "unchanged (of a second question: the packing unchanged, the rest shrunk as its products are);\n"
+      "unchanged, but for the packing of experts that no row reads (of a second question: the rest but for\n"
+      "the packing shrunk as its products are);\n"
       "rate bound: the same of products and attention alone.\n"
       "On a gpu, parts are of one more round, in which the device waits after each operation; they\n"
       "may add up to more than TTFT.");

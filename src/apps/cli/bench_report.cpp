@@ -32,9 +32,10 @@ struct Bounds {
   double rate;     // of products and attention alone: the dense run's time in both over the method's
 };
 
-// A second question computes few rows even in the first layer, so the work done by rows shrinks with the
-// products; only the packing of weights costs the same as for a whole prompt.
-Bounds BoundsOf(const PrefillFlops& parts, bool is_second, const BenchSample& dense) {
+// Packing costs what it costs densely, but for experts that the method's rows do not read. A second question
+// computes few rows even in the first layer, so the work done by rows shrinks with the products.
+Bounds BoundsOf(const Ledger& ledger, bool is_second, const BenchSample& dense) {
+  const PrefillFlops parts = ledger.prefill_parts();
   const PrefillFlops all = dense.last.ledger.prefill_parts();
   const double products_ms = PartMs(dense, OpKind::kProduct);
   const double attention_ms = PartMs(dense, OpKind::kAttention);
@@ -44,10 +45,13 @@ Bounds BoundsOf(const PrefillFlops& parts, bool is_second, const BenchSample& de
   const double both_ms = products_ms + attention_ms;
   // On a device, the parts are of a round of their own, and may exceed the others' time.
   double rest = std::max(0.0, SpreadOf(dense.ttft_ms).median - both_ms);
-  if (is_second && products_ms > 0) {
-    const double packing = PartMs(dense, OpKind::kPack);
-    rest = packing + (rest - packing) * products / products_ms;
-  }
+  const auto reads = static_cast<double>(ledger.experts_read());
+  const auto all_reads = static_cast<double>(dense.last.ledger.experts_read());
+  const double dense_packing = std::min(rest, PartMs(dense, OpKind::kPack));
+  const double packing = dense_packing * (all_reads > 0 ? std::min(1.0, reads / all_reads) : 1);
+  rest -= dense_packing;
+  if (is_second && products_ms > 0) rest *= products / products_ms;
+  rest += packing;
   return {.time_ms = rest + products + attention,
           .rate = products + attention > 0 ? both_ms / (products + attention) : 1};
 }
@@ -199,7 +203,7 @@ std::string CsvCell(const ordered_json& value) {
 BenchRow MakeRow(const Engine& engine, int64_t tokens, const BenchSample& sample, const BenchSample& dense) {
   const Ledger& ledger = sample.last.ledger;
   const PrefillFlops flops = ledger.prefill_parts();
-  const Bounds bounds = BoundsOf(flops, sample.second > 0, dense);
+  const Bounds bounds = BoundsOf(ledger, sample.second > 0, dense);
   const double dense_ms = SpreadOf(dense.ttft_ms).median;
   BenchRow row;
   row.model = engine.store().path();

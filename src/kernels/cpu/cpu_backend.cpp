@@ -10,11 +10,11 @@
 #include "base/cpu_info.h"
 #include "base/threads.h"
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/decode_products.h"
 #include "kernels/cpu/int_dot.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/mean_rows.h"
 #include "kernels/cpu/products.h"
-#include "kernels/cpu/row_shares.h"
 #include "kernels/op_checks.h"
 #include "kernels/reference/rows.h"
 #include "kernels/selection.h"
@@ -74,6 +74,9 @@ int64_t RowGrain(int64_t cols) { return std::max<int64_t>(1, 16384 / std::max<in
 const float* In(const TensorView& t, int64_t row) { return reinterpret_cast<const float*>(t.RowBytes(row)); }
 float* Out(const MutableTensorView& t, int64_t row) { return reinterpret_cast<float*>(t.RowBytes(row)); }
 
+// IntDotTask::ahead: Intel's prefetcher stops at pages.
+constexpr int64_t kPageAhead = 16384;
+
 class CpuBackend final : public Backend {
  public:
   CpuBackend(const BackendOptions& options, Isa isa, const CpuFeatures& has)
@@ -81,10 +84,8 @@ class CpuBackend final : public Backend {
         exact_(options.exact),
         cache_type_(options.cache_type.value_or(exact_ ? DType::kF32 : DType::kBF16)),
         kernels_(KernelsOf(isa, has, exact_)),
-        int_dots_(IntDots(isa, has, options.exact)),
-        ahead_(has.intel ? 16384 : 0),
         pool_(options.threads > 0 ? options.threads : UsableCores()),
-        shares_(pool_.size()),
+        decode_products_(kernels_, IntDots(isa, has, exact_), has.intel ? kPageAhead : 0, pool_),
         attention_(kernels_, pool_) {
     const cpu::ProductContext context{kernels_, pool_};
     const auto set = [&](Form form, std::unique_ptr<cpu::Products> products) {
@@ -132,36 +133,12 @@ class CpuBackend final : public Backend {
 
   void DecodeProduct(const TensorView& x, const TensorView& w, const TensorView& bias,
                      MutableTensorView y) override {
-    CheckProduct(x, w.rows, w.cols, bias, y);
-    if (x.rows == 0) return;
-    const float* bias_row = bias.empty() ? nullptr : In(bias, 0);
-    const auto type = static_cast<size_t>(w.dtype);
-    const auto int_dot = int_dots_ == nullptr ? nullptr : int_dots_->dot[type];
-    if (int_dot != nullptr) {
-      QuantizeRows(x, int_dots_->layout[type]);
-      ForWeights(w, x.rows > 1 ? cpu::kDotStrip : 1, [&](int64_t begin, int64_t end) {
-        int_dot({w.RowBytes(begin), w.stride, end - begin, ahead_, codes_.data(), x.rows, w.cols,
-                 bias_row == nullptr ? nullptr : bias_row + begin, Out(y, 0) + begin, y.stride / 4});
-      });
-      return;
-    }
-    if (const auto stream = kernels_.stream[type]; stream != nullptr) {
-      const TensorView rows = Arranged(x, w.dtype);
-      ForWeights(w, 1, [&](int64_t begin, int64_t end) {
-        for (int64_t i = 0; i < x.rows; ++i) {
-          stream({w.RowBytes(begin), w.stride, end - begin, In(rows, i), w.cols,
-                  bias_row == nullptr ? nullptr : bias_row + begin, Out(y, i) + begin});
-        }
-      });
-      return;
-    }
-    const auto dot = kernels_.dot[type];
-    ForWeights(w, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t o = begin; o < end; ++o) {
-        dot(w.RowBytes(o), In(x, 0), x.stride / 4, x.rows, w.cols, bias_row == nullptr ? 0.0f : bias_row[o],
-            Out(y, 0) + o, y.stride / 4);
-      }
-    });
+    DecodeProducts(std::array{DecodeTask{x, w, bias, y}});
+  }
+
+  void DecodeProducts(std::span<const DecodeTask> tasks) override {
+    for (const DecodeTask& task : tasks) CheckProduct(task.x, task.w.rows, task.w.cols, task.bias, task.y);
+    decode_products_.Run(tasks);
   }
 
   void Embed(const TensorView& table, std::span<const int32_t> ids, float scale,
@@ -305,43 +282,6 @@ class CpuBackend final : public Backend {
     if (packed.outputs > 0 && packed.inputs > 0) Of(packed.form).Pack(cpu::WeightRows(parts), packed);
   }
   cpu::Products& Of(int form) { return *products_[static_cast<size_t>(form)]; }
-  // Quantises x into codes_, in the order of IntDotTask::x.
-  void QuantizeRows(const TensorView& x, cpu::DotLayout layout) {
-    const int64_t groups = cpu::DotGroups(x.cols);
-    if (static_cast<int64_t>(codes_.size()) < x.rows * groups)
-      codes_.resize(static_cast<size_t>(x.rows * groups));
-    EachRow(x, [&](int64_t i) { int_dots_->quantize(In(x, i), x.cols, layout, codes_.data() + i, x.rows); });
-  }
-
-  // x in the order in which the stream kernel of `weights` reads it.
-  TensorView Arranged(const TensorView& x, DType weights) {
-    const auto arrange = kernels_.arrange[static_cast<size_t>(weights)];
-    if (arrange == nullptr) return x;
-    arranged_.Resize(DType::kF32, x.rows, x.cols);
-    const MutableTensorView rows = arranged_.mutable_view();
-    EachRow(rows, [&](int64_t i) { arrange(In(x, i), x.cols, Out(rows, i)); });
-    return arranged_.view();
-  }
-
-  // Pieces are large enough to stream, and small enough that a descheduled thread delays little work. All but
-  // the last are whole strips.
-  template <typename Body>
-  void ForWeights(const TensorView& w, int64_t strip, Body body) {
-    constexpr int64_t kPieces = 8;  // per thread
-    constexpr int64_t kMostBytes = 1 << 18;
-    const int64_t fewest = RowGrain(w.cols);
-    const int64_t most = std::max(fewest, kMostBytes / std::max<int64_t>(1, w.stride));
-    const int64_t grain = std::clamp(w.rows / (kPieces * pool_.size()), fewest, most);
-    const int64_t strips = (w.rows + strip - 1) / strip;
-    pool_.For(shares_.Split(strips, std::max<int64_t>(1, grain / strip)), 1,
-              [&](int64_t begin, int64_t end, int thread) {
-                for (; begin < end; ++begin) {
-                  const cpu::RowRange rows = shares_.Take(thread);
-                  body(rows.begin * strip, std::min(rows.end * strip, w.rows));
-                }
-              });
-  }
-
   template <typename Body>
   void EachRow(const TensorView& y, Body body) {
     if (y.empty()) return;
@@ -354,17 +294,12 @@ class CpuBackend final : public Backend {
   bool exact_;
   DType cache_type_;
   const KernelTable kernels_;
-  const cpu::IntDotKernels* int_dots_;
-  // IntDotTask::ahead: Intel's prefetcher stops at pages.
-  const int64_t ahead_;
   ThreadPool pool_;
-  cpu::RowShares shares_;  // for decode products
+  cpu::DecodeProductOps decode_products_;
   cpu::AttentionOps attention_;
   Tensor stored_;  // the result of a Products without ends()
   std::array<std::unique_ptr<cpu::Products>, kForms>
       products_;  // null if the CPU has no kernels for the form
-  std::vector<cpu::DotGroup> codes_;
-  Tensor arranged_;  // x of a decode product, rearranged
 };
 
 void CpuBackend::ProductInto(const TensorView& x, const PackedMatrix& w, const TensorView& bias,
