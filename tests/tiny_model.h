@@ -93,7 +93,7 @@ struct TinyOptions {
 // The architectures of tiny models that the backend computes (Backend::CheckNeeds).
 inline std::vector<std::string> TinyArchitectures(const Backend& be) {
   if (be.name() == "gpu") return {"llama", "qwen2", "bloom"};
-  return {"llama", "qwen2", "bloom", "gemma3", "smollm3", "olmo2", "mistral3", "gpt-oss"};
+  return {"llama", "qwen2", "bloom", "gemma4", "smollm3", "olmo2", "mistral3", "gpt-oss"};
 }
 
 // Every third layer keeps its FFN; every other mixture has a shared expert.
@@ -107,10 +107,41 @@ inline void AddTinyMixtures(ModelConfig& c) {
   }
 }
 
+// Every second layer has a mixture beside its FFN; layers without a window have wider heads, of which a part
+// turns; two layers attend the keys of others.
+inline void AddTinyGemma4(ModelConfig& c) {
+  c.gemma4_layers = true;
+  c.attention_scale = 1;
+  c.logit_cap = 5;
+  c.shape.layer_embedding = 16;
+  RopeConfig& full = c.ropes.front();
+  full.dims *= 2;
+  full.scaling = RopeConfig::Scaling::kProportional;
+  full.rotating = 0.5;
+  int last[2] = {-1, -1};  // with a window, and without
+  for (int l = 0; l < c.shape.layer_count(); ++l) {
+    LayerShape& layer = c.shape.layers[static_cast<size_t>(l)];
+    last[layer.window > 0 ? 0 : 1] = l;
+    if (layer.window == 0) layer.head_dim *= 2;
+    if (l % 2 == 0) continue;
+    layer.mixture = {.experts = 6, .used = 2, .width = 40, .shared_width = layer.ffn};
+    layer.ffn = 0;
+  }
+  for (const int of : last) {
+    if (of < 0) continue;
+    LayerShape layer = c.shape.layer(of);
+    layer.keys_of = of;
+    layer.ffn = 64;
+    layer.mixture = {};
+    c.shape.tail.push_back(layer);
+  }
+}
+
 inline ModelConfig TinyConfig(const TinyOptions& options) {
   ModelConfig c;
   const bool bloom = options.architecture == "bloom";
-  const bool gemma = options.architecture == "gemma3";
+  const bool gemma4 = options.architecture == "gemma4";
+  const bool gemma = options.architecture == "gemma3" || gemma4;
   const bool olmo = options.architecture == "olmo2";
   const bool gpt_oss = options.architecture == "gpt-oss";
   const bool smollm = options.architecture == "smollm3";
@@ -147,6 +178,7 @@ inline ModelConfig TinyConfig(const TinyOptions& options) {
     c.ropes.push_back({.dims = options.head_dim, .base = 100, .interleaved = options.interleaved});
   if (gemma) c.embedding_scale = 8;
   if (gpt_oss || options.architecture == "qwen3moe") AddTinyMixtures(c);
+  if (gemma4) AddTinyGemma4(c);
   if (options.architecture == "mistral3") c.query_temperature = {.beta = 0.3, .context = 40};
   c.all_biases = bloom;
   if (bloom) c.embedding_norm = EmbeddingNorm::kStored;
@@ -180,9 +212,26 @@ inline void AddTinyExpertBiases(int64_t hidden, const MixtureShape& m, const std
   store.Add(p + "ffn_down_exps.bias", {m.experts, hidden}, 0.1f, 0, random);
 }
 
+// The experts of a layer that has an FFN beside them, which is its `shared_width`.
+inline void AddTinyGemma4Mixture(int64_t hidden, const MixtureShape& m, const std::string& p,
+                                 TinyStore& store, TestRandom& random) {
+  AddTinyMixture(hidden, {.experts = m.experts, .used = m.used, .width = m.width}, p, store, random);
+  const auto matrix = [&](const std::string& name, int64_t rows, int64_t cols) {
+    store.Add(p + name + ".weight", {rows, cols}, 1 / std::sqrt(static_cast<float>(cols)), 0, random);
+  };
+  matrix("ffn_gate", m.shared_width, hidden);
+  matrix("ffn_up", m.shared_width, hidden);
+  matrix("ffn_down", hidden, m.shared_width);
+  store.Add(p + "ffn_gate_inp.scale", {hidden}, 1, 8, random);
+  store.Add(p + "ffn_down_exps.scale", {m.experts}, 0.1f, 1, random);
+  for (const char* name : {"pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2"})
+    store.Add(p + name + ".weight", {hidden}, 0.1f, 1, random);
+}
+
 inline void AddTinyLayer(const ModelShape& s, int l, TinyStore& store, TestRandom& random) {
   const std::string p = "blk." + std::to_string(l) + ".";
-  const LayerShape& layer = s.layer(l);
+  const LayerShape& layer = s.AnyLayer(l);
+  const bool own_keys = layer.keys_of == kOwnKeys;
   const int64_t q = layer.query_width();
   const int64_t kv = layer.key_width();
   const bool bloom = s.architecture == "bloom";
@@ -196,15 +245,16 @@ inline void AddTinyLayer(const ModelShape& s, int l, TinyStore& store, TestRando
   };
   const bool gpt_oss = s.architecture == "gpt-oss";
   const bool biased = bloom || gpt_oss || s.architecture == "qwen2";
-  const bool gemma = s.architecture == "gemma3";
+  const bool gemma4 = s.architecture == "gemma4";
+  const bool gemma = s.architecture == "gemma3" || gemma4;
   const bool olmo = s.architecture == "olmo2";
   if (!olmo) norm("attn_norm", s.hidden);
   if (bloom) {
     linear("attn_qkv", q + 2 * kv, s.hidden, true);
   } else {
     linear("attn_q", q, s.hidden, biased);
-    linear("attn_k", kv, s.hidden, biased);
-    linear("attn_v", kv, s.hidden, biased);
+    if (own_keys) linear("attn_k", kv, s.hidden, biased);
+    if (own_keys && !(gemma4 && l == 2)) linear("attn_v", kv, s.hidden, biased);
   }
   linear("attn_output", s.hidden, q, bloom || gpt_oss);
   if (layer.output_gate) linear("attn_gate", q, s.hidden, false);
@@ -212,9 +262,17 @@ inline void AddTinyLayer(const ModelShape& s, int l, TinyStore& store, TestRando
   if (!olmo) norm("ffn_norm", s.hidden);
   if (gemma || olmo) {
     norm("attn_q_norm", olmo ? q : layer.head_dim);
-    norm("attn_k_norm", olmo ? kv : layer.head_dim);
+    if (own_keys) norm("attn_k_norm", olmo ? kv : layer.head_dim);
     for (const char* name : {"post_attention_norm", "post_ffw_norm"}) norm(name, s.hidden);
   }
+  if (gemma4) {
+    store.Add(p + "layer_output_scale.weight", {1}, 0.1f, 0.9f, random);
+    linear("inp_gate", s.layer_embedding, s.hidden, false);
+    linear("proj", s.hidden, s.layer_embedding, false);
+    norm("post_norm", s.hidden);
+  }
+  if (layer.mixture.experts > 0 && gemma4)
+    return AddTinyGemma4Mixture(s.hidden, layer.mixture, p, store, random);
   if (layer.mixture.experts > 0) {
     AddTinyMixture(s.hidden, layer.mixture, p, store, random);
     if (gpt_oss) AddTinyExpertBiases(s.hidden, layer.mixture, p, store, random);
@@ -236,7 +294,14 @@ inline TinyModel MakeTiny(ModelConfig config, uint64_t seed) {
     store.Add("token_embd_norm.weight", {s.hidden}, 0.1f, 1, random);
     store.Add("token_embd_norm.bias", {s.hidden}, 0.1f, 0, random);
   }
-  for (int l = 0; l < s.layer_count(); ++l) AddTinyLayer(s, l, store, random);
+  const auto layers = static_cast<int>(s.AllLayers().size());
+  if (s.layer_embedding > 0) {
+    const int64_t width = layers * s.layer_embedding;
+    store.Add("per_layer_token_embd.weight", {s.vocab, width}, 0.5f, 0, random);
+    store.Add("per_layer_model_proj.weight", {width, s.hidden}, 1, 0, random);
+    store.Add("per_layer_proj_norm.weight", {s.layer_embedding}, 0.1f, 1, random);
+  }
+  for (int l = 0; l < layers; ++l) AddTinyLayer(s, l, store, random);
   store.Add("output_norm.weight", {s.hidden}, 0.1f, 1, random);
   if (bloom) store.Add("output_norm.bias", {s.hidden}, 0.1f, 0, random);
   store.Add("output.weight", {s.vocab, s.hidden}, 0.5f / std::sqrt(64.0f), 0, random);

@@ -22,7 +22,8 @@ OUT = ROOT / "src/model/hf_defaults.h"
 CLASSES = ["LlamaConfig", "MistralConfig", "Ministral3Config", "Qwen2Config", "Qwen3Config", "Qwen3VLTextConfig",
            "SmolLM3Config", "Olmo2Config", "Olmo3Config", "GraniteConfig", "Phi3Config", "Gemma3TextConfig",
            "BloomConfig", "MixtralConfig", "Qwen3MoeConfig", "Qwen3VLMoeTextConfig", "Qwen2MoeConfig", "OlmoeConfig",
-           "GraniteMoeConfig", "GraniteMoeSharedConfig", "GptOssConfig", "MuseGlimmerTextConfig"]
+           "GraniteMoeConfig", "GraniteMoeSharedConfig", "GptOssConfig", "MuseGlimmerTextConfig",
+           "Gemma4TextConfig"]
 # What no forward pass of a decoder reads, or only in training.
 HARMLESS = {"use_cache", "initializer_range", "pretraining_tp", "attention_dropout", "hidden_dropout", "resid_pdrop",
             "embd_pdrop", "output_router_logits", "router_aux_loss_coef", "router_jitter_noise",
@@ -47,7 +48,8 @@ def defaults(name: str) -> dict:
             values["rope_local_base_freq"] = theta["local"]
         values.setdefault("rope_parameters", None)
         rope = cls().rope_parameters
-        if rope.get("rope_type", "default") != "default":
+        ropes = [rope] + [of_kind for of_kind in rope.values() if isinstance(of_kind, dict)]
+        if any(of_kind.get("rope_type", "default") != "default" for of_kind in ropes):
             values["rope_parameters"] = rope
     return values
 

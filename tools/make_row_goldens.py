@@ -42,6 +42,7 @@ GPT_OSS = {"num_hidden_layers": 4, "num_local_experts": 5, "num_experts_per_tok"
 # A number of layers that is not a multiple of 4; logits that reach the cap.
 MUSE = {"num_hidden_layers": 5, "head_dim": 8, "sliding_window": 5, "final_logit_softcapping": 1.5,
         "rope_parameters": {"rope_type": "default", "rope_theta": 50.0}}
+GEMMA4 = {"head_dim": 8, "global_head_dim": 16, "sliding_window": 5}
 # Name: the class, its config beside SIZES, and the keys that config.json leaves to the class.
 ROWS = {
     "llama": ("LlamaForCausalLM", {"attention_bias": True, "mlp_bias": True, "rope_parameters": yarn(
@@ -104,6 +105,15 @@ ROWS = {
     "muse_glimmer_lists": ("MuseGlimmerForConditionalGeneration", MUSE | {
         "layer_types": ["full_attention"] + KINDS, "layer_rope_theta": [50.0, 50.0, 0, 0, 50.0], "attention_bias": True,
         "post_norm_eps": 0.02, "rope_parameters": yarn()}, ["output_multiplier", "qk_scale_factor"]),
+    # Two layers that attend the keys of others, and FFNs of twice the width there; a softcap that logits reach.
+    "gemma4": ("Gemma4ForCausalLM", GEMMA4 | {
+        "num_hidden_layers": 6, "num_kv_shared_layers": 2, "use_double_wide_mlp": True, "final_logit_softcapping": 1.5,
+        "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 29, "layer_types": KINDS + KINDS[:2]},
+        ["rms_norm_eps"]),
+    "gemma4_experts": ("Gemma4ForCausalLM", GEMMA4 | {
+        "num_hidden_layers": 7, "attention_k_eq_v": True, "num_global_key_value_heads": 1, "enable_moe_block": True,
+        "num_experts": 6, "top_k_experts": 3, "moe_intermediate_size": 12, "hidden_size_per_layer_input": 0},
+        ["rms_norm_eps", "rope_parameters", "layer_types"]),
 }
 # What llama.cpp's files cannot say: lists of layers without RoPE, truncate, windows of Mistral, Qwen2 and Qwen3,
 # layers without a mixture, gpt-oss without biases, layers of Muse Glimmer with RoPE and no window. The converter does not know all tensors of FUSED_EXPERTS.
@@ -134,12 +144,15 @@ def set_weights(model: torch.nn.Module) -> None:
     gpt_oss = type(model).__name__ == "GptOssForCausalLM"
     with torch.no_grad():
         for name, weight in model.named_parameters():
-            is_norm = weight.dim() == 1 and name.endswith("norm.weight")
+            is_norm = weight.dim() == 1 and (name.endswith("norm.weight") or "layernorm_" in name or "scale" in name)
             # gpt-oss's gates and ups reach their limit, and its sinks weigh as much as keys.
             is_wide = gpt_oss and ("experts.gate_up_proj" in name or name.endswith("sinks"))
             weight.normal_(1 if is_norm else 0, 0.3 if is_norm else 1.0 if is_wide else 0.2)
             steps = 128 if is_wide else 512
             weight.copy_((weight * steps).round() / steps)
+        for name, buffer in model.named_buffers():
+            if name.endswith("layer_scalar"):
+                buffer.copy_((torch.randn(1) * 20 + 460).round() / 512)
 
 
 E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
@@ -176,6 +189,9 @@ def save_folder(model: torch.nn.Module, config: transformers.PreTrainedConfig, d
     settings = config.to_dict()
     for key in dropped:
         (settings.get("text_config") or settings).pop(key, None)
+    if out.name == "gemma4_experts":  # the form of published folders
+        del settings["per_layer_config"]
+        settings |= {"global_head_dim": 16, "num_global_key_value_heads": 1}
     (out / "config.json").write_text(json.dumps(settings, indent=1, sort_keys=True) + "\n")
 
 
@@ -189,6 +205,8 @@ def save_gguf(llama: str, kind: str, config: transformers.PreTrainedConfig, fold
     whole.mkdir()
     shutil.copy(folder / "model.safetensors", whole)
     (whole / "config.json").write_text(json.dumps(config.to_dict()))
+    vocab = {str(i): i for i in range(config.get_text_config().vocab_size)}  # Gemma's converter counts it
+    (whole / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocab}, "added_tokens": []}))
     for model in [cls, *cls.__mro__]:
         if "set_vocab" in vars(model):
             model.set_vocab = lambda self: None  # these models have no tokenizer

@@ -58,6 +58,7 @@ class PlannedLayer final : public Layer {
  private:
   void Attention(Stream& x, const Pass& pass) const override;
   void Ffn(const TokenSet& rows, Stream& x, const Pass& pass) const override;
+  void EndRows(Stream& /*x*/, const Pass& /*pass*/) const override {}
   void AddScores(const Needs& needs, Observation& seen) const;
   double Density(Stream& x, const Pass& pass) const;
 

@@ -7,6 +7,7 @@ namespace coppice {
 double FilterFlops(const ModelShape& shape, int64_t tokens, int layer) {
   ModelShape first = shape;
   first.layers.resize(static_cast<size_t>(layer) + 1);
+  first.tail.clear();
   return DensePrefillFlops(first, tokens) - HeadFlops(first);
 }
 

@@ -62,9 +62,16 @@ void AddExtras(const ModelConfig& c, Fingerprinter& print) {
   }
   for (const RopeConfig& rope : c.ropes) {
     if (!rope.truncate) print.Add(int64_t{1});
+    if (rope.rotating != 1) print.Add(rope.rotating);
     for (const std::vector<float>* factors : {&rope.short_factors, &rope.long_factors}) {
       for (const float factor : *factors) print.Add(static_cast<double>(factor));
     }
+  }
+  if (s.layer_embedding > 0) print.Add(s.layer_embedding);
+  for (const LayerShape& l : s.tail) {
+    for (const int64_t size : {int64_t{l.heads}, int64_t{l.head_dim}, int64_t{l.window}, int64_t{l.rope},
+                               l.ffn, int64_t{l.keys_of}})
+      print.Add(size);
   }
   if (s.HasMixtures()) {
     for (const LayerShape& layer : s.layers) {

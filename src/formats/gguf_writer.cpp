@@ -140,6 +140,12 @@ void GgufWriter::Add(const std::string& key, const std::vector<int32_t>& value) 
   ++keys_;
 }
 
+void GgufWriter::Add(const std::string& key, const std::vector<bool>& value) {
+  PutArrayHead(metadata_, key, kBool, value.size());
+  for (const bool flag : value) Put<uint8_t>(metadata_, flag ? 1 : 0);
+  ++keys_;
+}
+
 void GgufWriter::AddTensor(const std::string& name, DType type, std::vector<int64_t> shape,
                            std::function<void(std::span<std::byte>)> fill) {
   COPPICE_CHECK(!name.empty() && name.size() <= limits::kMaxGgufTensorNameBytes);

@@ -24,6 +24,7 @@ class GgufWriter {
   void Add(const std::string& key, const std::vector<std::string>& value);
   void Add(const std::string& key, const std::vector<float>& value);
   void Add(const std::string& key, const std::vector<int32_t>& value);
+  void Add(const std::string& key, const std::vector<bool>& value);
 
   // `shape` is outermost first ([outputs, inputs]). Write calls `fill` once, with the tensor's bytes.
   void AddTensor(const std::string& name, DType type, std::vector<int64_t> shape,

@@ -11,6 +11,8 @@ namespace coppice {
 
 // The rope of a layer that does not rotate its queries and keys.
 inline constexpr int kNoRope = -1;
+// LayerShape::keys_of of a layer with keys and values of its own.
+inline constexpr int kOwnKeys = -1;
 
 // A mixture of experts: FFNs of which a router chooses some for each row.
 struct MixtureShape {
@@ -29,12 +31,13 @@ inline constexpr int64_t kMixtureRows = 4096;
 
 // One layer: an attention, and an FFN or a mixture of experts. Layers of one model may differ in every field.
 struct LayerShape {
-  int heads = 0;       // H
-  int kv_heads = 0;    // G
-  int head_dim = 0;    // c
-  int32_t window = 0;  // sliding window of attention; 0: none
-  int rope = 0;        // which of ModelConfig::ropes; kNoRope: none
-  int64_t ffn = 0;     // I; 0: the layer has a mixture instead
+  int heads = 0;           // H
+  int kv_heads = 0;        // G
+  int head_dim = 0;        // c
+  int32_t window = 0;      // sliding window of attention; 0: none
+  int rope = 0;            // which of ModelConfig::ropes; kNoRope: none
+  int64_t ffn = 0;         // I; 0: the layer has a mixture instead
+  int keys_of = kOwnKeys;  // of ModelShape::tail: the layer whose keys and values it attends
   // What attends is multiplied by sigmoid(W norm(x)), of its width, before the last product.
   bool output_gate = false;
   MixtureShape mixture = {};
@@ -55,9 +58,24 @@ struct ModelShape {
   bool gated_ffn = true;     // three matrices (SwiGLU, GeGLU) or two
   bool alibi = false;        // positions are ALiBi's biases of attention, not RoPE's rotations
   bool post_norms = false;   // a norm after attention and after the FFN, before the residual is added
-  std::vector<LayerShape> layers = {};  // [L]
+  // Each layer adds what it makes of an embedding of its own, of this width; 0: none does (Gemma 4).
+  int64_t layer_embedding = 0;
+  std::vector<LayerShape> layers = {};  // [L] those with keys and values of their own
+  // The layers behind them, which attend the keys and values of some of them. No row needs these layers but
+  // those whose output is wanted, so a prefill runs them for one row, and pruning finds nothing there.
+  std::vector<LayerShape> tail = {};
 
   int layer_count() const { return static_cast<int>(layers.size()); }
+  // A layer, or one of the tail: their numbers go on behind those of the layers.
+  const LayerShape& AnyLayer(int l) const {
+    return l < layer_count() ? layer(l) : tail[static_cast<size_t>(l - layer_count())];
+  }
+  // Layers and tail.
+  std::vector<LayerShape> AllLayers() const {
+    std::vector<LayerShape> all = layers;
+    all.insert(all.end(), tail.begin(), tail.end());
+    return all;
+  }
   const LayerShape& layer(int l) const { return layers[static_cast<size_t>(l)]; }
 
   // The narrowest sliding window of any layer. 0: no layer has one.

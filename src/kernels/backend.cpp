@@ -41,6 +41,13 @@ void Backend::DecodeProducts(std::span<const DecodeTask> tasks) {
   for (const auto& [x, w, bias, y] : tasks) DecodeProduct(x, w, bias, y);
 }
 
+void Backend::Scale(MutableTensorView x, float factor) {
+  COPPICE_CHECK(x.dtype == DType::kF32 && x.memory == nullptr);
+  for (int64_t i = 0; i < x.rows; ++i) {
+    for (float& value : x.Row<float>(i)) value *= factor;
+  }
+}
+
 void Backend::AddScaledRows(const TensorView& x, std::span<const int32_t> rows, std::span<const float> scales,
                             MutableTensorView y) {
   CheckAddScaledRows(x, rows, scales, y);

@@ -233,6 +233,8 @@ class Backend {
   virtual void GateMul(MutableTensorView gate, const TensorView& up, Activation activation) = 0;
   // x = gelu(x), in its tanh form, in place.
   virtual void Gelu(MutableTensorView x) = 0;
+  // x *= factor, in place.
+  virtual void Scale(MutableTensorView x, float factor);
   // y += x; both [m, d].
   virtual void Add(const TensorView& x, MutableTensorView y) = 0;
   // y[i] = x[rows[i]], of any type, the same for both. y may be x if rows ascend (then rows move only towards

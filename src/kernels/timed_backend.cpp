@@ -113,6 +113,11 @@ void TimedBackend::Gelu(MutableTensorView x) {
   inner_->Gelu(x);
 }
 
+void TimedBackend::Scale(MutableTensorView x, float factor) {
+  const Span span(Timed(), OpKind::kRows, *inner_);
+  inner_->Scale(x, factor);
+}
+
 void TimedBackend::Add(const TensorView& x, MutableTensorView y) {
   const Span span(Timed(), OpKind::kRows, *inner_);
   inner_->Add(x, y);

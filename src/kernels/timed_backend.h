@@ -78,6 +78,7 @@ class TimedBackend final : public Backend {
             const RopeTable& table) override;
   void GateMul(MutableTensorView gate, const TensorView& up, Activation activation) override;
   void Gelu(MutableTensorView x) override;
+  void Scale(MutableTensorView x, float factor) override;
   void Add(const TensorView& x, MutableTensorView y) override;
   void GatherRows(const TensorView& x, std::span<const int32_t> rows, MutableTensorView y) override;
   void ScatterAddRows(const TensorView& x, std::span<const int32_t> rows, MutableTensorView y) override;

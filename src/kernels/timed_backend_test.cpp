@@ -48,6 +48,7 @@ class Recorder final : public Backend {
   void Rope(MutableTensorView, int, std::span<const int32_t>, const RopeTable&) override { Note("Rope"); }
   void GateMul(MutableTensorView, const TensorView&, Activation) override { Note("GateMul"); }
   void Gelu(MutableTensorView) override { Note("Gelu"); }
+  void Scale(MutableTensorView, float) override { Note("Scale"); }
   void Add(const TensorView&, MutableTensorView) override { Note("Add"); }
   void GatherRows(const TensorView&, std::span<const int32_t>, MutableTensorView) override {
     Note("GatherRows");
@@ -130,6 +131,7 @@ TEST_F(TimedBackendTest, EveryOperationIsPassedOnAndCountedUnderItsKind) {
       {"Rope", OpKind::kRows, [&] { timed_.Rope({}, 2, {}, {}); }},
       {"GateMul", OpKind::kRows, [&] { timed_.GateMul({}, {}, Activation::kSilu); }},
       {"Gelu", OpKind::kRows, [&] { timed_.Gelu({}); }},
+      {"Scale", OpKind::kRows, [&] { timed_.Scale({}, 1); }},
       {"Add", OpKind::kRows, [&] { timed_.Add({}, {}); }},
       {"GatherRows", OpKind::kRows, [&] { timed_.GatherRows({}, {}, {}); }},
       {"ScatterAddRows", OpKind::kRows, [&] { timed_.ScatterAddRows({}, {}, {}); }},

@@ -30,6 +30,7 @@ struct PositionTraits {
   bool own_window_rope = false;    // layers with a window have a RoPE without scaling
   double window_rope_base = 0;     // its base in a GGUF file without one; 0: that of the others
   double hf_window_rope_base = 0;  // its base in a config.json without one
+  bool own_window_heads = false;   // layers with a window have heads of their own size
   // GGUF's converter permutes q and k for interleaved RoPE: Llama's, not Qwen2's.
   bool gguf_interleaved = false;
   bool finetuned_rope = false;     // GGUF: no layer has RoPE where rope.scaling.finetuned is false
@@ -44,7 +45,9 @@ struct PositionTraits {
 struct HfMixture {
   const char* experts = nullptr;  // null: the type has no mixtures
   const char* width = nullptr;
-  const char* shared_width = nullptr;  // null: there is no shared expert
+  const char* shared_width = nullptr;  // null: there is no shared expert, or the traits say which
+  const char* used = "num_experts_per_tok";
+  const char* enabled = nullptr;  // a flag without which there are no mixtures; null: there always are
   // norm_topk_prob says whether weights are divided by their sum; else they are.
   bool may_normalise = false;
   // decoder_sparse_step and mlp_only_layers say which layers have an FFN of intermediate_size instead.
@@ -61,7 +64,12 @@ struct HfType {
 // What an architecture says of its mixtures of experts where GGUF files do not.
 struct MixtureTraits {
   enum class Presence { kNever, kMaybe, kAlways } presence = Presence::kNever;
-  enum class Shared { kNone, kPlain, kGated } shared = Shared::kNone;
+  enum class Shared {
+    kNone,
+    kPlain,
+    kGated,
+    kFfn  // the layer's usual FFN, beside which the mixture is
+  } shared = Shared::kNone;
   RouterKind router = RouterKind::kSoftmaxTopK;
   bool gguf_normalise = true;
   // GGUF files without a width of experts: feed_forward_length is that of the experts of a row together, not
@@ -98,6 +106,7 @@ struct Architecture {
   bool fused = false;               // q, k and v are one matrix in Hugging Face's files, and gate and up
   bool multipliers = false;         // of embedding, residual, attention and logits, which its files give
   bool capped_logits = false;       // its files give a factor on logits and their cap
+  bool gemma4_layers = false;       // ModelConfig::gemma4_layers, and what config_gemma4.h reads
   PositionTraits positions = {};
   MixtureTraits mixture = {};
 };

@@ -8,6 +8,7 @@
 
 #include "base/limits.h"
 #include "model/architectures.h"
+#include "model/config_gemma4.h"
 #include "model/config_keys.h"
 #include "model/config_mixture.h"
 #include "model/config_rope.h"
@@ -56,9 +57,12 @@ ModelConfig ConfigFromGguf(const GgufMetadata& m) {
   ReadGgufMixture(m, read, p, row.mixture, c);
   ReadGgufPositions(m, read, p, row.positions, c);
   SetOutputGates(row, c);
+  if (row.gemma4_layers) ReadGgufGemma4(read, p, c);
   RefuseSoftcap(read, p + "attn_logit_softcapping");
   const std::string cap = p + "final_logit_softcapping";
-  if (row.capped_logits) {
+  if (row.gemma4_layers) {
+    // ReadGgufGemma4 has read it
+  } else if (row.capped_logits) {
     ReadLogits(read, {p + "logit_scale", cap, /*may_lack_cap=*/true}, c);
   } else {
     RefuseSoftcap(read, cap);

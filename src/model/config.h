@@ -21,7 +21,7 @@ enum class FfnKind { kSwiGlu, kGeGlu, kGelu, kSwiGluOai };
 Activation ActivationOf(FfnKind ffn);
 
 struct RopeConfig {
-  enum class Scaling { kNone, kLinear, kYarn, kLlama3, kLongRope };
+  enum class Scaling { kNone, kLinear, kYarn, kLlama3, kLongRope, kProportional };
   int dims = 0;              // rotated dimensions per head, even
   double base = 10000;       // theta
   bool interleaved = false;  // rotates pairs (2i, 2i + 1), the order of Llama's heads in GGUF
@@ -34,7 +34,8 @@ struct RopeConfig {
   double beta_slow = 1;          // yarn
   // yarn and longrope: multiplies cos and sin; 0: the paper's for the factor
   double attention_factor = 0;
-  bool truncate = true;                   // yarn: whole dimensions bound the ramp
+  bool truncate = true;  // yarn: whole dimensions bound the ramp
+  double rotating = 1;   // proportional: the share of the pairs of dimensions that rotate, the first ones
   std::vector<float> short_factors = {};  // longrope: [dims / 2] divide the frequencies
   std::vector<float> long_factors = {};
 
@@ -59,12 +60,16 @@ struct ModelConfig {
   // LayerShape::rope is an index into it; the file's frequency factors are the first one's. Empty if the
   // model has ALiBi.
   std::vector<RopeConfig> ropes;
+  bool window_ropes = false;  // the layers with a window have ropes of their own
   bool qkv_bias = false;
   bool ffn_biases = false;                              // the FFN's linear maps have one
   bool all_biases = false;                              // every linear map and norm has a bias (BLOOM)
   EmbeddingNorm embedding_norm = EmbeddingNorm::kNone;  // right after the embedding
-  bool head_norms = false;                 // a norm of each head of queries and keys, before RoPE
-  bool whole_norms = false;                // head_norms: one for all heads of a row
+  bool head_norms = false;   // a norm of each head of queries and keys, before RoPE
+  bool whole_norms = false;  // head_norms: one for all heads of a row
+  // Gemma 4's: values have a norm and may be the keys, a layer's output may be scaled as a whole, and a
+  // mixture is beside the layer's FFN, with norms for each of them.
+  bool gemma4_layers = false;
   bool pre_norms = true;                   // a norm before attention and before the FFN
   bool sinks = false;                      // each head of an attention has one (kernels/backend.h)
   const char* gguf_ffn_norm = "ffn_norm";  // GGUF's name of the norm before the FFN

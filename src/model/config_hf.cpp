@@ -7,6 +7,7 @@
 
 #include "base/limits.h"
 #include "model/architectures.h"
+#include "model/config_gemma4.h"
 #include "model/config_keys.h"
 #include "model/config_mixture.h"
 #include "model/config_rope.h"
@@ -103,6 +104,7 @@ void ReadLlamaKin(const HfKeys& keys, const KeyReader& read, const HfArchitectur
   const bool may_lack = known.contains("attention_bias");  // also where the row of the table has biases
   c.qkv_bias = (c.qkv_bias && !may_lack) || keys.Flag("attention_bias", false);
   c.ffn_biases = keys.Flag("mlp_bias", false);
+  if (row.gemma4_layers) return ReadHfGemma4(keys, read, c);
   if (keys.Flag("use_bidirectional_attention", false))
     Refuse(keys.path, "use_bidirectional_attention", "= true is not supported");
   RefuseSoftcap(read, "attn_logit_softcapping");

@@ -80,6 +80,10 @@ std::vector<int64_t> SharedWidths(const KeyReader& read, const std::string& pref
       Refuse(read.path, count_key, fmt::format("= {} is not supported for this architecture", count));
     return widths;
   }
+  if (traits.shared == Shared::kFfn) {
+    for (size_t l = 0; l < widths.size(); ++l) widths[l] = shape.layers[l].ffn;
+    return widths;
+  }
   if (width == 0 && traits.shared == Shared::kPlain) return widths;
   for (size_t l = 0; l < widths.size(); ++l)  // llama.cpp's width where the file gives none
     widths[l] = width == 0 ? shape.layers[l].ffn : read.Count(key, limits::kMaxHidden);
@@ -179,9 +183,13 @@ std::vector<bool> DenseLayers(const HfKeys& keys, const KeyReader& read, int lay
 void ReadHfMixture(const HfKeys& keys, const KeyReader& read, const HfMixture& names,
                    const MixtureTraits& traits, ModelConfig& c) {
   if (names.experts == nullptr) return;
+  if (names.enabled != nullptr && !keys.Flag(names.enabled, false)) {
+    for (const char* unused : {names.experts, names.used, names.width}) keys.Has(unused);
+    return;
+  }
   const int layers = c.shape.layer_count();
   const auto of_all = [&](int64_t value) { return std::vector<int64_t>(c.shape.layers.size(), value); };
-  MixtureSizes sizes{.used_key = "num_experts_per_tok", .experts_key = names.experts};
+  MixtureSizes sizes{.used_key = names.used, .experts_key = names.experts};
   const std::optional<int64_t> one = keys.Integer("num_experts");
   const std::optional<int64_t> other = keys.Integer("num_local_experts");
   if (one && other && *one != *other) {
@@ -201,6 +209,9 @@ void ReadHfMixture(const HfKeys& keys, const KeyReader& read, const HfMixture& n
   sizes.used = of_all(used);
   sizes.width = of_all(width);
   sizes.shared_width = of_all(shared);
+  if (traits.shared == Shared::kFfn) {
+    for (size_t l = 0; l < c.shape.layers.size(); ++l) sizes.shared_width[l] = c.shape.layers[l].ffn;
+  }
   CheckUsed(keys.path, sizes);
   SetMixtures(sizes, traits, c);
   c.router.normalise = normalise && traits.router != RouterKind::kTopKSoftmax;

@@ -123,11 +123,10 @@ TEST(ConfigOfMixtures, BadGguf) {
 }
 
 TEST(ConfigOfMixtures, GptOss) {
-  const ModelConfig c =
-      GgufMixture("gpt-oss", {{"attention.sliding_window", int64_t{128}},
-                              {"rope.scaling.type", std::string("yarn")},
-                              {"rope.scaling.factor", 32.0},
-                              {"rope.scaling.original_context_length", int64_t{4096}}});
+  const ModelConfig c = GgufMixture("gpt-oss", {{"attention.sliding_window", int64_t{128}},
+                                                {"rope.scaling.type", std::string("yarn")},
+                                                {"rope.scaling.factor", 32.0},
+                                                {"rope.scaling.original_context_length", int64_t{4096}}});
   const ModelConfig hf = ConfigFromHf({{"model_type", "gpt_oss"}}, "folder");
   for (const ModelConfig* one : {&c, &hf}) {
     EXPECT_TRUE(one->sinks && one->qkv_bias);
@@ -140,7 +139,9 @@ TEST(ConfigOfMixtures, GptOss) {
   EXPECT_TRUE(c.ropes.front().truncate) << "as llama.cpp";
   EXPECT_FALSE(hf.ropes.front().truncate) << "as the class says";
   EXPECT_FALSE(ConfigFromHf({{"model_type", "gpt_oss"}, {"attention_bias", false}}, "folder").qkv_bias);
-  EXPECT_THAT(ErrorOf([] { ConfigFromHf({{"model_type", "gpt_oss"}, {"swiglu_limit", 6.5}}, "folder"); }),
+  EXPECT_THAT(ErrorOf([] {
+                ConfigFromHf({{"model_type", "gpt_oss"}, {"swiglu_limit", 6.5}}, "folder");
+              }),
               HasSubstr("folder/config.json: swiglu_limit = 6.5 is not supported (7)"));
 }
 

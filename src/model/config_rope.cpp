@@ -6,12 +6,14 @@
 #include <vector>
 
 #include "base/limits.h"
+#include "model/config_gemma4.h"
 
 namespace coppice {
 
 void SetRopes(const RopeConfig& others, const std::optional<RopeConfig>& windowed, bool whole_heads,
               const std::string& path, const std::string& key, ModelConfig& c) {
   c.ropes = {others};
+  c.window_ropes = windowed.has_value();
   if (windowed) c.ropes.push_back(*windowed);
   for (LayerShape& layer : c.shape.layers) {
     RopeConfig own = windowed && layer.window > 0 ? *windowed : others;
@@ -108,6 +110,13 @@ void ReadGgufRope(const GgufMetadata& m, const KeyReader& read, const std::strin
   if (traits.own_window_rope && (traits.window_rope_base > 0 || c.shape.NarrowestWindow() > 0)) {
     const double base = traits.window_rope_base > 0 ? traits.window_rope_base : r.base;
     windowed = WindowRope(r, read.Positive(prefix + "rope.freq_base_swa", base));
+    if (traits.own_window_heads) {
+      const auto first =
+          std::ranges::find_if(c.shape.layers, [](const LayerShape& l) { return l.window > 0; });
+      const int size = first == c.shape.layers.end() ? r.dims : first->head_dim;
+      windowed->dims =
+          static_cast<int>(read.Count(prefix + "rope.dimension_count_swa", limits::kMaxHeadDim, size));
+    }
   }
   SetRopes(r, windowed, !m.Has(dims_key), read.path, dims_key, c);
   ReadGgufTemperature(read, prefix, traits, r, c);
@@ -149,6 +158,7 @@ void ReadGgufWindow(const GgufMetadata& m, const KeyReader& read, const std::str
 void ReadGgufPositions(const GgufMetadata& metadata, const KeyReader& read, const std::string& prefix,
                        const PositionTraits& traits, ModelConfig& c) {
   ReadGgufWindow(metadata, read, prefix, traits, c);
+  if (traits.own_window_heads) ReadGgufWindowHeads(read, prefix, c);
   if (c.shape.alibi) return;
   ReadGgufRope(metadata, read, prefix, traits, c);
   // llama.cpp's key for a model of Granite's kind that was trained without positions.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/limits.h"
+#include "model/config_gemma4.h"
 #include "model/config_rope.h"
 
 namespace coppice {
@@ -63,6 +64,7 @@ Scaling ReadType(const RopeObject& object) {
   if (!object.json.contains(key) && !object.Has("factor")) return Scaling::kNone;
   if (!object.Has(key) || !object.json[key].is_string())
     Refuse(object.path, object.name + ".rope_type", "is not a string");
+  if (object.json[key] == "proportional") return Scaling::kProportional;
   const Scaling scaling =
       ScalingByName(object.json[key].get<std::string>(), object.path, object.name + ".rope_type");
   // Older files of Phi 3 call it so.
@@ -121,6 +123,13 @@ void ReadObject(const RopeObject& object, const RopeContext& of_file, RopeConfig
   r.original_context = static_cast<int64_t>(original);
   if (r.scaling == Scaling::kNone) return;
   const bool by_contexts = r.scaling == Scaling::kYarn || r.scaling == Scaling::kLongRope;
+  if (r.scaling == Scaling::kProportional) {
+    r.rotating = object.Number("partial_rotary_factor", 1);
+    if (r.rotating > 1)
+      Refuse(object.path, object.name + ".partial_rotary_factor", fmt::format("= {} is above 1", r.rotating));
+    r.factor = object.Positive("factor", 1);
+    return;
+  }
   if (!object.Has("factor") && !by_contexts) Refuse(object.path, object.name + ".factor", "is missing");
   r.factor = object.Positive("factor", static_cast<double>(of_file.context) / original);
   r.low_freq_factor = object.Number("low_freq_factor", 1);
@@ -150,7 +159,7 @@ double PartialFactor(const HfKeys& keys, const nlohmann::json& rope) {
 // A head is turned in part only by the models whose transformers code reads the factor. The others ignore it
 // without scaling, and cannot run with it.
 void RefusePartial(const HfKeys& keys, const nlohmann::json& rope, const RopeConfig& r) {
-  if (r.scaling == Scaling::kNone) return;
+  if (r.scaling == Scaling::kNone || r.scaling == Scaling::kProportional) return;
   if (const double factor = PartialFactor(keys, rope); factor != 1) {
     Refuse(keys.path, "partial_rotary_factor",
            fmt::format("= {} is not supported for this model_type with a scaled RoPE", factor));
@@ -335,6 +344,7 @@ void ReadWindow(const HfKeys& keys, const KeyReader& read, const PositionTraits&
 void ReadHfPositions(const HfKeys& keys, const KeyReader& read, const PositionTraits& traits, WindowRule rule,
                      ModelConfig& c) {
   ReadWindow(keys, read, traits, rule, c);
+  if (traits.own_window_heads) ReadHfGlobalHeads(keys, read, c);
   if (traits.own_window_rope && rule == WindowRule::kPattern) {
     ReadTwoRopes(keys, read, traits, c);
   } else {

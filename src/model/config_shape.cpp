@@ -21,6 +21,7 @@ void ApplyArchitecture(const Architecture& row, ModelConfig& c) {
   c.whole_norms = row.head_norm == HeadNorm::kWholeWidth;
   c.pre_norms = row.pre_norms;
   c.sinks = row.sinks;
+  c.gemma4_layers = row.gemma4_layers;
   c.post_norm_eps = row.post_norm_eps;
   c.gguf_ffn_norm = row.gguf_ffn_norm;
   c.fused_hf = row.fused;

@@ -27,6 +27,8 @@ DecodeBatch::DecodeBatch(std::span<DecodeStep* const> steps, Tensor hidden, int 
     for (size_t i = 0; i < step->tokens.size(); ++i) {
       part.positions.push_back(static_cast<int32_t>(sequence.depth.size()));
       sequence.depth.push_back(layers);
+      sequence.tokens.push_back(step->tokens[i]);
+      tokens_.push_back(step->tokens[i]);
     }
     COPPICE_CHECK(std::ssize(sequence.depth) <= sequence.capacity);
     sequence.ReachRope(std::ssize(sequence.depth));

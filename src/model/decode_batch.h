@@ -37,6 +37,7 @@ class DecodeBatch {
   const std::vector<Part>& parts() const { return parts_; }
   MutableTensorView hidden() { return hidden_.mutable_view(); }
   int64_t rows() const { return hidden_.rows(); }
+  std::span<const int32_t> tokens() const { return tokens_; }  // [rows]
   // Of the first step's pass.
   Workspace& workspace() const { return pass_.workspace; }
   Backend& backend() const { return pass_.backend; }
@@ -44,6 +45,7 @@ class DecodeBatch {
  private:
   const Pass& pass_;
   std::vector<Part> parts_;
+  std::vector<int32_t> tokens_;
   Tensor hidden_;
 };
 

@@ -428,6 +428,38 @@ inline constexpr char kHfDefaults[] = R"json({
   "sliding_window": 2048,
   "tie_word_embeddings": false,
   "vocab_size": 202048
+ },
+ "gemma4_text": {
+  "attention_bias": false,
+  "attention_k_eq_v": false,
+  "enable_moe_block": false,
+  "final_logit_softcapping": null,
+  "head_dim": 256,
+  "hidden_activation": "gelu_pytorch_tanh",
+  "hidden_size": 2304,
+  "hidden_size_per_layer_input": 256,
+  "intermediate_size": 9216,
+  "layer_types": null,
+  "max_position_embeddings": 131072,
+  "moe_intermediate_size": null,
+  "num_attention_heads": 8,
+  "num_experts": null,
+  "num_hidden_layers": 30,
+  "num_key_value_heads": 4,
+  "num_kv_shared_layers": 0,
+  "rms_norm_eps": 1e-06,
+  "rope_parameters":
+   {"sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+   "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25,
+   "rope_theta": 1000000.0}},
+  "rope_theta": 10000.0,
+  "sliding_window": 512,
+  "tie_word_embeddings": true,
+  "top_k_experts": null,
+  "use_bidirectional_attention": null,
+  "use_double_wide_mlp": false,
+  "vocab_size": 262144,
+  "vocab_size_per_layer_input": 262144
  }
 })json";
 

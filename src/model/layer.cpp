@@ -29,7 +29,7 @@ int KeyBitsOf(const LayerShape& shape, const LayerWeights& weights) {
 
 AttentionShape AttentionOf(const ModelConfig& config, int layer, const LayerWeights& weights,
                            std::span<const float> alibi_slopes) {
-  const LayerShape& s = config.shape.layer(layer);
+  const LayerShape& s = config.shape.AnyLayer(layer);
   const bool is_quantised = Info(weights.output.weight.dtype).block_elements > 1;
   return {.heads = s.heads,
           .kv_heads = s.kv_heads,
@@ -45,6 +45,7 @@ AttentionShape AttentionOf(const ModelConfig& config, int layer, const LayerWeig
 Layer::Layer(int index, const ModelConfig& config, const LayerWeights& weights,
              std::span<const float> alibi_slopes)
     : index_(index),
+      shape_(config.shape.AnyLayer(index)),
       config_(config),
       weights_(weights),
       attention_(AttentionOf(config, index, weights, alibi_slopes)) {}
@@ -61,6 +62,15 @@ void Layer::Forward(Stream& x, const Pass& pass) const {
   const TokenSet rows = FfnRows(x, pass);
   Ffn(rows, x, pass);  // x'' of these rows; the others keep x'
   RecordFfn(x, rows);
+  EndRows(x, pass);
+}
+
+void Layer::EndRows(Stream& x, const Pass& pass) const {
+  if (weights_.own_embedding.table.empty() && weights_.scale == 1) return;
+  const bool single = x.prefill() && LastRowOnly(x);
+  const std::vector<Tile> all = {{0, 1, ProductKind::kDecode}};
+  if (single && !pass.leads()) return;
+  End(single ? all : x.Tiles(pass.workspace.tile_rows), x.Tokens(), x.hidden(), pass.workspace, pass.backend);
 }
 
 TokenSet Layer::FfnRows(Stream& x, const Pass& pass) const {

@@ -29,7 +29,8 @@ struct ExpertRows;  // layer_mixture.cpp
 
 class Layer {
  public:
-  // `config` and `weights` must outlive the layer; `alibi_slopes` is [heads] or empty.
+  // `config` and `weights` must outlive the layer; `alibi_slopes` is [heads] or empty. The index of a layer of
+  // the tail goes on behind that of the last other layer.
   Layer(int index, const ModelConfig& config, const LayerWeights& weights,
         std::span<const float> alibi_slopes);
   virtual ~Layer() = default;
@@ -38,11 +39,16 @@ class Layer {
   void Forward(Stream& x, const Pass& pass) const;
   // The same for plain decode steps of several sequences (IsPlainDecode).
   void Step(DecodeBatch& batch) const;
+  // Both for a layer of ModelShape::tail.
+  void Tail(Stream& x, const Pass& pass) const;
+  void TailStep(DecodeBatch& batch) const;
 
  protected:
   // The layer's arithmetic, which a dry run replaces (engine/dry_run.cpp).
   virtual void Attention(Stream& x, const Pass& pass) const;
   virtual void Ffn(const TokenSet& rows, Stream& x, const Pass& pass) const;
+  // What follows the FFN (layer_end.cpp).
+  virtual void EndRows(Stream& x, const Pass& pass) const;
 
   // The scores that the policy needs after this attention.
   Needs NeedsOf(const Stream& x, const Pass& pass) const;
@@ -56,7 +62,7 @@ class Layer {
   bool LastRowOnly(const Stream& x) const {
     return x.last_row_only() && index_ + 1 == config_.shape.layer_count();
   }
-  const LayerShape& shape() const { return config_.shape.layer(index_); }
+  const LayerShape& shape() const { return shape_; }
 
  private:
   // layer_attention.cpp
@@ -103,7 +109,17 @@ class Layer {
   // The hidden states of rows[tile.begin, tile.begin + tile.count): in place, or gathered.
   MutableTensorView RowsOfTile(const TokenSet& rows, const Tile& tile, Stream& x, const Pass& pass) const;
 
+  // layer_end.cpp
+  void End(const std::vector<Tile>& tiles, std::span<const int32_t> tokens, MutableTensorView x,
+           Workspace& ws, Backend& be) const;
+  void AddOwnEmbedding(std::span<const int32_t> tokens, ProductKind kind, MutableTensorView x, Workspace& ws,
+                       Backend& be) const;
+
   // layer_step.cpp
+  // x += FFN(norm(x)), or the mixture in its place.
+  void AddFfn(const std::vector<Tile>& tiles, MutableTensorView x, Workspace& ws, const RunControl& control,
+              Backend& be) const;
+  OwnAttention OwnOf(const DecodeBatch::Part& part, const TensorView& queries) const;
   OwnAttention StoreOwn(const DecodeBatch::Part& part, MutableTensorView kv, MutableTensorView q,
                         Backend& be) const;
 
@@ -142,6 +158,7 @@ class Layer {
   // What the mixture adds to the rows of x: in ws.mixture, valid until the next call.
   TensorView Mixture(const TensorView& x, ProductKind kind, Workspace& ws, const RunControl& control,
                      Backend& be) const;
+  ExpertRows RouteByExpert(const TensorView& normed, MixtureSpace& space, Backend& be) const;
   // Adds what the expert gives, times the weights, to ws.mixture.sum.
   void RunExpert(const Expert& expert, const WeightedRows& on, ProductKind kind, Workspace& ws,
                  Backend& be) const;
@@ -149,8 +166,11 @@ class Layer {
   void StepExperts(const ExpertRows& by_expert, Workspace& ws, Backend& be) const;
   void RunShared(ProductKind kind, Workspace& ws, Backend& be) const;
   bool has_mixture() const { return shape().mixture.experts > 0; }
+  // The layer whose cache it attends.
+  int keys_of() const { return shape_.keys_of == kOwnKeys ? index_ : shape_.keys_of; }
 
   int index_;
+  const LayerShape& shape_;
   const ModelConfig& config_;
   const LayerWeights& weights_;
   AttentionShape attention_;

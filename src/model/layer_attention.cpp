@@ -177,6 +177,7 @@ void Layer::StoreRows(MutableTensorView kv, std::span<const int32_t> positions,
   const MutableTensorView k = kv.Cols(0, kv.cols / 2);
   const MutableTensorView v = kv.Cols(kv.cols / 2, kv.cols / 2);
   FinishHeads(weights_.key_norm, positions, sequence, k, be);
+  if (!weights_.value_norm.weight.empty()) ApplyNorm(weights_.value_norm, v, v, be);
 
   LayerState& layer = sequence.layer(index_);
   ForRuns(cache_rows, [&](int64_t row, int64_t begin, int64_t count) {
@@ -238,7 +239,7 @@ void Layer::AddToSummaries(LayerState& layer, std::span<const int32_t> cache_row
 // The whole cache, or the rows of it that a decode step chose: in place if only the current token's attention
 // reads them, and in host memory; else copies.
 AttentionFrame Layer::FrameOf(Stream& x, bool in_place, const Pass& pass) const {
-  const LayerCache& cache = pass.sequence.layer(index_).cache;
+  const LayerCache& cache = pass.sequence.layer(keys_of()).cache;
   // ALiBi's biases are distances: query positions must not be moved.
   const bool alibi = !attention_.alibi_slopes.empty();
   AttentionFrame frame{attention_,

@@ -65,18 +65,14 @@ TensorView Layer::Mixture(const TensorView& x, ProductKind kind, Workspace& ws, 
   MixtureSpace& space = ws.mixture;
   space.normed.Resize(DType::kF32, x.rows, x.cols);
   space.sum.Resize(DType::kF32, x.rows, x.cols);
-  space.logits.Resize(DType::kF32, x.rows, s.experts);
+  const bool own_norms = !w.router_norm.weight.empty();
+  const MutableTensorView normed = space.normed.mutable_view();
   const MutableTensorView sum = space.sum.mutable_view();
-  ApplyNorm(weights_.ffn_norm, x, space.normed.mutable_view(), be);
-  std::fill_n(reinterpret_cast<float*>(sum.data), x.rows * x.cols, 0.0f);
+  ApplyNorm(own_norms ? w.router_norm : weights_.ffn_norm, x, normed, be);
+  const ExpertRows by_expert = RouteByExpert(normed, space, be);
 
-  RouterProduct(space.normed.view(), w.router, space.logits.mutable_view(), be);
-  RouterRule rule = config_.router;
-  rule.used = s.used;
-  std::vector<int32_t> experts(static_cast<size_t>(x.rows * s.used));
-  std::vector<float> weights(experts.size());
-  be.Route(space.logits.view(), w.selection_bias, rule, {experts, weights});
-  const ExpertRows by_expert = ByExpert({experts, weights}, s);
+  if (own_norms) ApplyNorm(w.expert_norm, x, normed, be);
+  std::fill_n(reinterpret_cast<float*>(sum.data), x.rows * x.cols, 0.0f);
   for (size_t e = 0; e < static_cast<size_t>(s.experts); ++e) {
     if (by_expert.Count(e) == 0) continue;
     ++space.experts_read;
@@ -85,12 +81,39 @@ TensorView Layer::Mixture(const TensorView& x, ProductKind kind, Workspace& ws, 
     RunExpert({w.gate[e], w.up[e], w.down[e]}, {by_expert.RowsOf(e), by_expert.WeightsOf(e)}, kind, ws, be);
   }
   if (kind == ProductKind::kDecode) StepExperts(by_expert, ws, be);
-  if (s.shared_width > 0) {
-    control.Pause();
+  if (s.shared_width > 0) control.Pause();
+  if (own_norms) {
+    // The sum of the experts waits, with its own norm, while the shared expert adds to an empty one.
+    ApplyPostNorm(w.post_norm, sum, be);
+    std::swap(space.sum, space.of_experts);
+    space.sum.Resize(DType::kF32, x.rows, x.cols);
+    const MutableTensorView shared = space.sum.mutable_view();
+    std::fill_n(reinterpret_cast<float*>(shared.data), x.rows * x.cols, 0.0f);
+    ApplyNorm(weights_.ffn_norm, x, normed, be);
+    RunShared(kind, ws, be);
+    ApplyPostNorm(w.shared_post_norm, shared, be);
+    be.Add(space.of_experts.view(), shared);
+  } else if (s.shared_width > 0) {
     RunShared(kind, ws, be);
   }
-  if (!weights_.ffn_post_norm.weight.empty()) ApplyPostNorm(weights_.ffn_post_norm, sum, be);
-  return sum;
+  const MutableTensorView all = space.sum.mutable_view();
+  if (!weights_.ffn_post_norm.weight.empty()) ApplyPostNorm(weights_.ffn_post_norm, all, be);
+  return all;
+}
+
+ExpertRows Layer::RouteByExpert(const TensorView& normed, MixtureSpace& space, Backend& be) const {
+  const MixtureShape& s = shape().mixture;
+  const MixtureWeights& w = weights_.mixture;
+  space.logits.Resize(DType::kF32, normed.rows, s.experts);
+  RouterProduct(normed, w.router, space.logits.mutable_view(), be);
+  RouterRule rule = config_.router;
+  rule.used = s.used;
+  std::vector<int32_t> experts(static_cast<size_t>(normed.rows * s.used));
+  std::vector<float> weights(experts.size());
+  be.Route(space.logits.view(), w.selection_bias, rule, {experts, weights});
+  for (size_t i = 0; i < experts.size() && !w.expert_scale.empty(); ++i)
+    weights[i] *= w.expert_scale.Row<float>(0)[static_cast<size_t>(experts[i])];
+  return ByExpert({experts, weights}, s);
 }
 
 void Layer::RunExpert(const Expert& expert, const WeightedRows& on, ProductKind kind, Workspace& ws,

@@ -122,6 +122,7 @@ void Layer::StoreValues(const TokenSet& rows, Stream& x, const Pass& pass) const
     const MutableTensorView v = ws.kv.mutable_view().Rows(0, tile.count).Cols(0, layer.cache.width());
     ApplyNorm(weights_.attention_norm, RowsOfTile(rows, tile, x, pass), normed, pass.backend);
     ws.key_value(normed, tile.kind, ProductEnd::kStore, v, pass.backend);
+    if (!weights_.value_norm.weight.empty()) ApplyNorm(weights_.value_norm, v, v, pass.backend);
     pass.backend.Convert(v, layer.cache.mutable_values().Rows(tile.begin, tile.count));
   }
   BeginSummaries(x, pass);

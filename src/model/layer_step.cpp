@@ -33,9 +33,21 @@ void Layer::Step(DecodeBatch& batch) const {
   AttendTogether(attention, attended, be);
   FinishAttention({batch.hidden(), attended, ProductKind::kDecode}, ProductEnd::kAdd, batch.hidden(), ws, be);
 
-  if (has_mixture()) return be.Add(Mixture(batch.hidden(), ProductKind::kDecode, ws, {}, be), batch.hidden());
-  PrepareFfn(all, ws, {}, be);
-  FfnTile(batch.hidden(), ProductKind::kDecode, ProductEnd::kAdd, batch.hidden(), ws, be);
+  AddFfn(all, batch.hidden(), ws, {}, be);
+  End(all, batch.tokens(), batch.hidden(), ws, be);
+}
+
+void Layer::AddFfn(const std::vector<Tile>& tiles, MutableTensorView x, Workspace& ws,
+                   const RunControl& control, Backend& be) const {
+  if (!has_mixture()) PrepareFfn(tiles, ws, control, be);
+  for (const Tile& tile : tiles) {
+    const MutableTensorView rows = x.Rows(tile.begin, tile.count);
+    if (has_mixture()) {
+      be.Add(Mixture(rows, tile.kind, ws, control, be), rows);
+    } else {
+      FfnTile(rows, tile.kind, ProductEnd::kAdd, rows, ws, be);
+    }
+  }
 }
 
 // Stores the part's keys and values, and returns what its queries attend to. FinishHeads changes kv and q in
@@ -50,15 +62,21 @@ OwnAttention Layer::StoreOwn(const DecodeBatch::Part& part, MutableTensorView kv
                 .query_rows = part.rows(),
                 .ffn_rows = part.rows(),
                 .keys = layer.cache.rows(),
-                .density = 1};
+                .density = 1,
+                .ended_rows = part.rows()};
+  return OwnOf(part, q);
+}
+
+OwnAttention Layer::OwnOf(const DecodeBatch::Part& part, const TensorView& queries) const {
+  const LayerCache& cache = part.sequence.layer(keys_of()).cache;
   return {{attention_,
-           sequence.RopeOf(shape().rope),
-           layer.cache.keys(),
-           layer.cache.values(),
-           layer.cache.position_lists(),
+           part.sequence.RopeOf(shape().rope),
+           cache.keys(),
+           cache.values(),
+           cache.position_lists(),
            part.positions,
            {}},
-          q};
+          queries};
 }
 
 }  // namespace coppice

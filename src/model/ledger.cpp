@@ -8,7 +8,9 @@ namespace coppice {
 namespace {
 
 struct Unit {
-  double kv, qo, ffn, pair;  // FLOPs per row for k and v, for q, gate and o, for the FFN; per query-key pair
+  // FLOPs per row for k and v; for q, gate and o; for the FFN; for the layer's own embedding; and per
+  // query-key pair
+  double kv, qo, ffn, own, pair;
 };
 
 // The weights that a row meets in the FFN.
@@ -25,6 +27,7 @@ Unit UnitOf(const ModelShape& shape, const LayerShape& s) {
   return {.kv = 4 * d * s.kv_heads * c,
           .qo = (s.output_gate ? 6 : 4) * d * s.heads * c,
           .ffn = 2 * FfnWeights(shape, s),
+          .own = 6 * d * static_cast<double>(shape.layer_embedding),
           .pair = 4.0 * s.heads * c};
 }
 
@@ -54,9 +57,23 @@ PrefillFlops PartsOf(const ModelShape& shape, const std::vector<LayerCounts>& la
         u.kv * (static_cast<double>(counts.kv_rows) + static_cast<double>(counts.probed_rows) / 2);
     parts.attention += u.pair * counts.density * Pairs(shape.layers[l].window, counts);
     (l + 1 < layers.size() ? parts.products : parts.single_rows) +=
-        u.qo * static_cast<double>(counts.query_rows) + u.ffn * static_cast<double>(counts.ffn_rows);
+        u.qo * static_cast<double>(counts.query_rows) + u.ffn * static_cast<double>(counts.ffn_rows) +
+        u.own * static_cast<double>(counts.ended_rows);
   }
   return parts;
+}
+
+// The head, and the tail for one row; keys(l): those that layer l's cache holds.
+template <typename Keys>
+double EndFlops(const ModelShape& shape, Keys&& keys) {
+  double flops = HeadFlops(shape);
+  for (const LayerShape& layer : shape.tail) {
+    const Unit u = UnitOf(shape, layer);
+    const int64_t all = keys(layer.keys_of);
+    const int64_t seen = layer.window > 0 ? std::min<int64_t>(layer.window, all) : all;
+    flops += u.qo + u.ffn + u.own + u.pair * static_cast<double>(seen);
+  }
+  return flops;
 }
 
 }  // namespace
@@ -79,7 +96,7 @@ double HeadFlops(const ModelShape& shape) {
 }
 
 double DecodeFlops(const ModelShape& shape, const std::vector<StepCounts>& layers) {
-  double flops = HeadFlops(shape);
+  double flops = EndFlops(shape, [&](int of) { return layers[static_cast<size_t>(of)].keys; });
   for (size_t l = 0; l < layers.size(); ++l) {
     const Unit u = UnitOf(shape, shape.layers[l]);
     const StepCounts& step = layers[l];
@@ -89,7 +106,8 @@ double DecodeFlops(const ModelShape& shape, const std::vector<StepCounts>& layer
     const double pairs =
         (static_cast<double>(step.query_rows - 1) + step.density) * static_cast<double>(seen);
     flops += u.kv * static_cast<double>(step.kv_rows) + u.qo * static_cast<double>(step.query_rows) +
-             u.ffn * static_cast<double>(step.ffn_rows) + u.pair * pairs;
+             u.ffn * static_cast<double>(step.ffn_rows) + u.own * static_cast<double>(step.ended_rows) +
+             u.pair * pairs;
   }
   return flops;
 }
@@ -100,10 +118,11 @@ double DenseDecodeFlops(const ModelShape& shape, int64_t keys) {
 }
 
 PrefillFlops DensePrefillParts(const ModelShape& shape, int64_t tokens) {
-  std::vector<LayerCounts> layers(static_cast<size_t>(shape.layer_count()), {tokens, tokens, tokens});
-  if (!layers.empty()) layers.back() = {tokens, 1, 1};
+  const LayerCounts all{.kv_rows = tokens, .query_rows = tokens, .ffn_rows = tokens, .ended_rows = tokens};
+  std::vector<LayerCounts> layers(static_cast<size_t>(shape.layer_count()), all);
+  if (!layers.empty()) layers.back() = {.kv_rows = tokens, .query_rows = 1, .ffn_rows = 1, .ended_rows = 1};
   PrefillFlops parts = PartsOf(shape, layers);
-  parts.single_rows += HeadFlops(shape);
+  parts.single_rows += EndFlops(shape, [&](int) { return tokens; });
   return parts;
 }
 
@@ -154,7 +173,10 @@ double Ledger::experts_read_dense() const {
 PrefillFlops Ledger::prefill_parts() const {
   PrefillFlops parts = PartsOf(shape_, layers_);
   parts.products += selection_flops;
-  parts.single_rows += HeadFlops(shape_);
+  parts.single_rows += EndFlops(shape_, [&](int of) {
+    const LayerCounts& layer = layers_[static_cast<size_t>(of)];
+    return layer.taken_over + layer.kv_rows;
+  });
   return parts;
 }
 

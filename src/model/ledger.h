@@ -15,6 +15,7 @@ struct LayerCounts {
   int64_t ffn_rows = 0;     // m_l
   int64_t taken_over = 0;   // rows before these, whose keys are reused from an earlier prompt
   double density = 1;       // share of causal attention's query-key pairs that was computed
+  int64_t ended_rows = 0;   // rows to which the layer added its own embedding
   int64_t probed_rows = 0;  // further rows whose keys were computed, but not stored
   // Of a mixture: the experts whose weights were read, counted for each kMixtureRows rows.
   int64_t experts_read = 0;
@@ -27,6 +28,7 @@ struct StepCounts {
   int64_t ffn_rows = 1;
   int64_t keys = 0;    // |A_l|: keys that each row may attend, the new ones included
   double density = 1;  // share of these keys that the current token read
+  int64_t ended_rows = 1;
 };
 
 // The closed forms of the papers' cost model (a multiplication and an addition count as 2), for n rows with
@@ -37,7 +39,9 @@ struct StepCounts {
 //              together, and the router adds 2 d E to f
 //   attention  causal, over all rows: 2 H c n^2; after p reused rows: 2 H c ((p + n)^2 - p^2);
 //              one row over n keys: 4 H c n; a sliding window limits the keys of a row
+//              an embedding of the layer's own, of width p: 6 d p
 //   head       2 d V for one row
+//   tail       of one row: each layer's q, o, FFN and embedding, and its attention over the keys it attends
 // The experts of a mixture that `rows` rows read if all are equally likely: E (1 - (1 - k / E)^n) for each
 // group of kMixtureRows rows. Pruning leaves each expert fewer rows, but hardly leaves an expert none.
 double ExpectedExperts(const MixtureShape& mixture, int64_t rows);

@@ -88,9 +88,11 @@ void RecordFfn(Stream& x, const TokenSet& rows) {
   SequenceState& sequence = x.sequence();
   if (!x.prefill()) {
     sequence.layer(layer).step.ffn_rows = rows.size();
+    sequence.layer(layer).step.ended_rows = x.rows();
     return;
   }
   sequence.ledger.layer(layer).ffn_rows = rows.size();
+  sequence.ledger.layer(layer).ended_rows = x.rows();
   if (sequence.trace == nullptr) return;
   TraceLayer record;
   record.kept = StoredTokens(sequence.layer(layer));

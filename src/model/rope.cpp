@@ -74,6 +74,10 @@ RopeFrequencies MakeRopeFrequencies(const RopeConfig& c, std::span<const float> 
     case RopeConfig::Scaling::kLinear:
       for (double& f : r.inverse) f /= c.factor;
       break;
+    case RopeConfig::Scaling::kProportional:  // Gemma 4: frequencies as if all of the head rotated
+      for (int i = 0; i < half; ++i)
+        r.inverse[static_cast<size_t>(i)] *= i < static_cast<int>(c.rotating * half) ? 1 / c.factor : 0;
+      break;
     case RopeConfig::Scaling::kLlama3:
       ScaleLlama3(c, r.inverse);
       break;

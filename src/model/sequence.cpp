@@ -107,6 +107,7 @@ void SequenceState::DropKeys(int l) { layer(l).cache.Clear(); }
 void SequenceState::DropLast(int64_t tokens) {
   for (LayerState& layer : layers) layer.cache.DropLast(tokens);
   depth.resize(depth.size() - static_cast<size_t>(tokens));
+  this->tokens.resize(depth.size());
   ledger.DropTokens(tokens);
 }
 

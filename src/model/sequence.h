@@ -60,6 +60,7 @@ struct SequenceState {
   // token that was never dropped has as many as the model has layers; one that never entered has 0. Neither
   // eviction nor a layer that skipped the token (TokenPolicy::RunAttention) changes it.
   std::vector<int32_t> depth;
+  std::vector<int32_t> tokens;  // the id of the token at each position
   AuxCache aux{DType::kF32, 0};
   std::unique_ptr<ColdCache> cold;  // null until something is offloaded
   std::vector<RopeTables> ropes;    // as in ModelConfig

@@ -30,6 +30,12 @@ Stream::Stream(Phase phase, SequenceState& sequence, Tensor hidden, std::vector<
   Show();
 }
 
+std::vector<int32_t> Stream::Tokens() const {
+  std::vector<int32_t> tokens;
+  for (const int32_t p : positions_) tokens.push_back(sequence_.tokens[static_cast<size_t>(p)]);
+  return tokens;
+}
+
 void Stream::Enter(int layer) {
   seen_.layer = layer;
   Reach({layer, false});

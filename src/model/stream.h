@@ -31,6 +31,7 @@ class Stream {
   bool last_row_only() const { return last_row_only_; }
   int64_t rows() const { return static_cast<int64_t>(positions_.size()); }
   const std::vector<int32_t>& positions() const { return positions_; }           // [rows] ascending
+  std::vector<int32_t> Tokens() const;                                           // [rows] their ids
   MutableTensorView hidden() { return hidden_.mutable_view().Rows(0, rows()); }  // [rows, d] fp32
   SequenceState& sequence() { return sequence_; }
   // Who computes which rows: one process all of them, or several. Then hidden() holds this process's rows,

@@ -99,6 +99,8 @@ class SyntheticStore final : public TensorStore {
 
 namespace {
 
+constexpr const char* kRopeFactors = "rope_freqs.weight";
+
 // As llama.cpp's converter stores them: the router and biases in fp32, all experts in one tensor.
 void AddExperts(const std::string& p, int64_t hidden, const MixtureShape& m, DType type, bool biases,
                 std::vector<SyntheticModel::TensorPlan>& plans) {
@@ -112,6 +114,15 @@ void AddExperts(const std::string& p, int64_t hidden, const MixtureShape& m, DTy
   plans.push_back({p + "ffn_gate_exps.weight", {m.experts, m.width, hidden}, type});
   plans.push_back({p + "ffn_up_exps.weight", {m.experts, m.width, hidden}, type});
   plans.push_back({p + "ffn_down_exps.weight", {m.experts, hidden, m.width}, type});
+}
+
+// Of all layers in one tensor each, and the factors of Gemma 4's ropes in layers without a window.
+void AddLayerEmbeddings(const ModelShape& s, DType type, std::vector<SyntheticModel::TensorPlan>& plans) {
+  const int64_t width = std::ssize(s.AllLayers()) * s.layer_embedding;
+  plans.push_back({"per_layer_token_embd.weight", {s.vocab, width}, type});
+  plans.push_back({"per_layer_model_proj.weight", {width, s.hidden}, type});
+  plans.push_back({"per_layer_proj_norm.weight", {s.layer_embedding}, DType::kF32});
+  plans.push_back({kRopeFactors, {s.layer(0).head_dim}, DType::kF32});
 }
 
 }  // namespace
@@ -130,17 +141,19 @@ std::vector<SyntheticModel::TensorPlan> SyntheticModel::Tensors() const {
     vector(name + ".weight", s.hidden);
     if (bloom) vector(name + ".bias", s.hidden);
   };
-  const auto extra_norms = [&](const std::string& p, int head_dim) {
-    if (config.head_norms) vector(p + "attn_q_norm.weight", head_dim);
-    if (config.head_norms) vector(p + "attn_k_norm.weight", head_dim);
+  const auto extra_norms = [&](const std::string& p, const LayerShape& layer) {
+    if (config.head_norms) vector(p + "attn_q_norm.weight", layer.head_dim);
+    if (config.head_norms && layer.keys_of == kOwnKeys) vector(p + "attn_k_norm.weight", layer.head_dim);
     if (s.post_norms) norm(p + "post_attention_norm");
     if (s.post_norms) norm(p + "post_ffw_norm");
   };
   matrix("token_embd", s.vocab, s.hidden);
   if (config.embedding_norm == EmbeddingNorm::kStored) norm("token_embd_norm");
-  for (int l = 0; l < s.layer_count(); ++l) {
+  const std::vector<LayerShape> layers = s.AllLayers();
+  if (s.layer_embedding > 0) AddLayerEmbeddings(s, other_type(), plans);
+  for (size_t l = 0; l < layers.size(); ++l) {
     const std::string p = fmt::format("blk.{}.", l);
-    const LayerShape& layer = s.layer(l);
+    const LayerShape& layer = layers[l];
     const int64_t q = layer.query_width();
     const int64_t kv = layer.key_width();
     norm(p + "attn_norm");
@@ -149,8 +162,8 @@ std::vector<SyntheticModel::TensorPlan> SyntheticModel::Tensors() const {
       vector(p + "attn_qkv.bias", q + 2 * kv);
     } else {
       matrix(p + "attn_q", q, s.hidden);
-      matrix(p + "attn_k", kv, s.hidden);
-      matrix(p + "attn_v", kv, s.hidden);
+      if (layer.keys_of == kOwnKeys) matrix(p + "attn_k", kv, s.hidden);
+      if (layer.keys_of == kOwnKeys) matrix(p + "attn_v", kv, s.hidden);
       if (config.qkv_bias) {
         vector(p + "attn_q.bias", q);
         vector(p + "attn_k.bias", kv);
@@ -161,7 +174,13 @@ std::vector<SyntheticModel::TensorPlan> SyntheticModel::Tensors() const {
     if (layer.output_gate) matrix(p + "attn_gate", q, s.hidden);
     if (bloom || config.sinks) vector(p + "attn_output.bias", s.hidden);
     if (config.sinks) vector(p + "attn_sinks.weight", layer.heads);
-    extra_norms(p, layer.head_dim);
+    extra_norms(p, layer);
+    if (s.layer_embedding > 0) {
+      matrix(p + "inp_gate", s.layer_embedding, s.hidden);
+      matrix(p + "proj", s.hidden, s.layer_embedding);
+      norm(p + "post_norm");
+      vector(p + "layer_output_scale.weight", 1);
+    }
     norm(p + config.gguf_ffn_norm);
     if (layer.mixture.experts > 0) {
       AddExperts(p, s.hidden, layer.mixture, type, /*biases=*/config.sinks, plans);
@@ -195,6 +214,8 @@ void FillSynthetic(const SyntheticModel::TensorPlan& plan, std::span<std::byte> 
         const auto bits =
             static_cast<int32_t>(Random::Mix(seed + static_cast<uint64_t>(r * cols + c) * Random::kStep));
         row[static_cast<size_t>(c)] = is_norm ? 1.0f : is_bias ? 0.0f : scale * static_cast<float>(bits);
+        if (plan.name == kRopeFactors && c >= cols / 4)
+          row[static_cast<size_t>(c)] = 1e30f;  // they do not turn
       }
       QuantizeRow(plan.type, row, bytes.data() + r * row_bytes);
     }
@@ -241,6 +262,27 @@ void AddTokenizer(int64_t vocab, GgufWriter& writer) {
   writer.Add("tokenizer.ggml.unknown_token_id", uint32_t{0});
 }
 
+// What the layers of Gemma 4 differ in.
+void AddGemma4Keys(const ModelConfig& c, const std::string& p, GgufWriter& writer) {
+  std::vector<int32_t> widths;
+  std::vector<bool> windowed;
+  for (const LayerShape& layer : c.shape.AllLayers()) {
+    widths.push_back(static_cast<int32_t>(layer.ffn));
+    windowed.push_back(layer.window > 0);
+  }
+  writer.Add(p + "feed_forward_length", widths);
+  writer.Add(p + "attention.sliding_window_pattern", windowed);
+  const auto size = static_cast<uint32_t>(c.shape.layer(0).head_dim);
+  for (const char* of : {"key", "value"}) {
+    writer.Add(fmt::format("{}attention.{}_length", p, of), 2 * size);
+    writer.Add(fmt::format("{}attention.{}_length_swa", p, of), size);
+  }
+  writer.Add(p + "rope.dimension_count_swa", size);
+  writer.Add(p + "rope.freq_base_swa", static_cast<float>(c.ropes[1].base));
+  writer.Add(p + "attention.shared_kv_layers", static_cast<uint32_t>(c.shape.tail.size()));
+  writer.Add(p + "embedding_length_per_layer_input", static_cast<uint32_t>(c.shape.layer_embedding));
+}
+
 void WriteSyntheticGguf(const SyntheticModel& model, const std::string& path,
                         const std::atomic<bool>* cancelled) {
   const ModelConfig& c = model.config;
@@ -257,8 +299,8 @@ void WriteSyntheticGguf(const SyntheticModel& model, const std::string& path,
   writer.Add("general.quantization_version", uint32_t{2});
   count("context_length", c.context);
   count("embedding_length", s.hidden);
-  count("block_count", s.layer_count());
-  if (layer.ffn > 0) count("feed_forward_length", layer.ffn);
+  count("block_count", std::ssize(s.AllLayers()));
+  if (layer.ffn > 0 && s.tail.empty()) count("feed_forward_length", layer.ffn);
   if (layer.mixture.experts > 0) {
     count("expert_count", layer.mixture.experts);
     count("expert_used_count", layer.mixture.used);
@@ -267,8 +309,12 @@ void WriteSyntheticGguf(const SyntheticModel& model, const std::string& path,
   count("attention.head_count", layer.heads);
   count("attention.head_count_kv", layer.kv_heads);
   count("vocab_size", s.vocab);
-  if (layer.query_width() != s.hidden) count("attention.key_length", layer.head_dim);
-  if (layer.query_width() != s.hidden) count("attention.value_length", layer.head_dim);
+  if (!s.tail.empty()) {
+    AddGemma4Keys(c, p, writer);
+  } else if (layer.query_width() != s.hidden) {
+    count("attention.key_length", layer.head_dim);
+    count("attention.value_length", layer.head_dim);
+  }
   if (s.NarrowestWindow() > 0) count("attention.sliding_window", s.NarrowestWindow());
   const bool rms = c.norm == NormKind::kRms;
   writer.Add(p + (rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon"),
@@ -284,7 +330,7 @@ void WriteSyntheticGguf(const SyntheticModel& model, const std::string& path,
     }
   }
   if (c.logit_cap > 0) {
-    writer.Add(p + "logit_scale", static_cast<float>(c.logit_scale));
+    if (c.logit_scale != 1) writer.Add(p + "logit_scale", static_cast<float>(c.logit_scale));
     writer.Add(p + "final_logit_softcapping", static_cast<float>(c.logit_cap));
   }
   AddTokenizer(s.vocab, writer);

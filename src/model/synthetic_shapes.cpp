@@ -69,6 +69,8 @@ constexpr KnownShape kShapes[] = {
     {"bloom-7b", "bloom", 30, 4096, 16384, 32, 32, 128, 250880, 2048, 0, true},
     {"gemma-3-270m", "gemma3", 18, 640, 2048, 4, 1, 256, 262144, 32768, 1000000, true, 512},
     {"gemma-3-1b", "gemma3", 26, 1152, 6912, 4, 1, 256, 262144, 32768, 1000000, true, 512},
+    {"gemma4-e2b", "gemma4", 35, 1536, 6144, 8, 1, 256, 262144, 131072, 1000000, true, 512},
+    {"gemma4-e4b", "gemma4", 42, 2560, 10240, 8, 2, 256, 262144, 131072, 1000000, true, 512},
     {"muse-glimmer-30b", "muse-glimmer", 52, 6656, 19968, 32, 2, 128, 202048, 131072, 500000, false, 2048},
     {"tiny", "llama", 4, 64, 192, 8, 2, 8, 320, 4096, 10000,
      true},  // not a real model: for tests and first steps
@@ -145,6 +147,53 @@ ModelConfig ConfigOf(const KnownShape& k) {
   return c;
 }
 
+// What the layers of Gemma 4 E2B and E4B differ in.
+struct Gemma4Layers {
+  int full_every;  // so many layers one has no window, and heads of twice the size
+  int shared;      // of all layers, the last ones, which attend the keys of earlier ones
+  int64_t shared_ffn;
+};
+
+// Of a model with fewer layers, the same share of them attends others' keys.
+void SetGemma4(const Gemma4Layers& kind, int layers, ModelConfig& c) {
+  ModelShape& s = c.shape;
+  const int own = layers - layers * kind.shared / s.layer_count();
+  if (own < kind.full_every) {
+    throw FieldError("shape", " {} needs {} layers or more: of fewer, none without a window has keys", s.name,
+                     kind.full_every * s.layer_count() / (s.layer_count() - kind.shared) + 1);
+  }
+  c.ffn = FfnKind::kGeGlu;
+  c.gemma4_layers = true;
+  c.attention_scale = 1;
+  c.logit_cap = 30;
+  c.norm_eps = 1e-6;
+  c.head_norms = true;
+  c.window_ropes = true;
+  c.embedding_scale = std::sqrt(static_cast<double>(s.hidden));
+  s.post_norms = true;
+  s.layer_embedding = 256;
+  const LayerShape first = s.layer(0);
+  c.ropes = {{.dims = 2 * first.head_dim, .base = c.ropes.front().base}, {.dims = first.head_dim}};
+  s.layers.clear();
+  for (int l = 0; l < layers; ++l) {
+    LayerShape layer = first;
+    const bool full = (l + 1) % kind.full_every == 0;
+    if (full) {
+      layer.window = 0;
+      layer.head_dim *= 2;
+    }
+    layer.rope = full ? 0 : 1;
+    if (l < own) {
+      s.layers.push_back(layer);
+      continue;
+    }
+    layer.ffn = kind.shared_ffn;
+    layer.keys_of = own - 1;
+    while ((s.layer(layer.keys_of).window == 0) != full) --layer.keys_of;
+    s.tail.push_back(layer);
+  }
+}
+
 size_t FewerLayers(const std::string& layers, int most, const std::string& text) {
   int count = 0;
   const auto [end, error] = std::from_chars(layers.data(), layers.data() + layers.size(), count);
@@ -174,7 +223,15 @@ SyntheticModel ParseShape(const std::string& text) {
   for (const KnownShape& k : kShapes) {
     if (name == k.name) {
       model.config = ConfigOf(k);
-      if (slash != std::string::npos) model.config.shape.layers.resize(FewerLayers(layers, k.layers, text));
+      const size_t count =
+          slash == std::string::npos ? static_cast<size_t>(k.layers) : FewerLayers(layers, k.layers, text);
+      if (name == "gemma4-e2b") {
+        SetGemma4({5, 20, 2 * k.ffn}, static_cast<int>(count), model.config);
+      } else if (name == "gemma4-e4b") {
+        SetGemma4({6, 18, k.ffn}, static_cast<int>(count), model.config);
+      } else {
+        model.config.shape.layers.resize(count);
+      }
       return model;
     }
     names += (names.empty() ? "" : ", ") + std::string(k.name);

@@ -25,6 +25,13 @@ TensorNames GgufTensorNames(const ModelConfig& c) {
   n.ffn_norm = c.gguf_ffn_norm;
   n.sinks = "attn_sinks.weight";
   n.output_gate = "attn_gate";
+  n.layer_scale = "layer_output_scale.weight";
+  n.layer_table = "per_layer_token_embd.weight";
+  n.layer_projection = "per_layer_model_proj.weight";
+  n.layer_norm = "per_layer_proj_norm";
+  n.embedding_gate = "inp_gate";
+  n.embedding_output = "proj";
+  n.embedding_post_norm = "post_norm";
   n.query_norm = "attn_q_norm";
   n.key_norm = "attn_k_norm";
   n.attention_post_norm = "post_attention_norm";
@@ -68,6 +75,13 @@ TensorNames HfTensorNames(const ModelConfig& c, const TensorStore& store) {
   }
   n.sinks = "self_attn.sinks";
   n.output_gate = "self_attn.gate_proj";
+  n.layer_scale = "layer_scalar";
+  n.layer_table = p + "embed_tokens_per_layer.weight";
+  n.layer_projection = p + "per_layer_model_projection.weight";
+  n.layer_norm = p + "per_layer_projection_norm";
+  n.embedding_gate = "per_layer_input_gate";
+  n.embedding_output = "per_layer_projection";
+  n.embedding_post_norm = "post_per_layer_input_norm";
   n.query_norm = "self_attn.q_norm";
   n.key_norm = "self_attn.k_norm";
   if (c.shape.post_norms) {  // the norm that other models have before the FFN is here after the attention

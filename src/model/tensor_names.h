@@ -14,6 +14,10 @@ struct TensorNames {
   std::string attention_norm, query, key, value, qkv, output, ffn_norm, gate, up, down;
   std::string query_norm = {}, key_norm = {}, attention_post_norm = {}, ffn_post_norm = {};
   std::string sinks = {}, output_gate = {};
+  // Gemma 4's; those of the layers' embeddings are in the order of EmbeddingWeights.
+  std::string layer_scale = {};
+  std::string layer_table = {}, layer_projection = {}, layer_norm = {};
+  std::string embedding_gate = {}, embedding_output = {}, embedding_post_norm = {};
   std::string gate_up = {};  // gate's rows and then up's, in files that have no gate
 };
 

@@ -11,10 +11,12 @@ namespace coppice {
 Transformer::Transformer(ModelConfig config, std::shared_ptr<const Weights> weights)
     : config_(std::make_unique<const ModelConfig>(std::move(config))), weights_(std::move(weights)) {
   const ModelShape& s = config_->shape;
-  for (int l = 0; l < s.layer_count(); ++l) {
+  const auto all = s.layer_count() + static_cast<int>(s.tail.size());
+  for (int l = 0; l < all; ++l) {
     // The layer refers to the slopes, which stay where they are on the heap.
-    alibi_slopes_.push_back(s.alibi ? AlibiSlopes(s.layer(l).heads) : std::vector<float>());
-    layers_.emplace_back(l, *config_, weights_->layers[static_cast<size_t>(l)], alibi_slopes_.back());
+    alibi_slopes_.push_back(s.alibi ? AlibiSlopes(s.AnyLayer(l).heads) : std::vector<float>());
+    (l < s.layer_count() ? layers_ : tail_)
+        .emplace_back(l, *config_, weights_->layers[static_cast<size_t>(l)], alibi_slopes_.back());
   }
 }
 
@@ -22,6 +24,7 @@ Transformer Transformer::FirstLayers(int layers) const {
   COPPICE_CHECK(layers > 0 && layers <= config_->shape.layer_count());
   ModelConfig first = *config_;
   first.shape.layers.resize(static_cast<size_t>(layers));
+  first.shape.tail.clear();
   return {std::move(first), weights_};
 }
 
@@ -63,6 +66,9 @@ Stream Transformer::RunLayers(std::span<const int32_t> tokens, const Pass& pass,
   std::vector<int32_t> positions = sequence.Enter(entering, compact);
   const int64_t reused = sequence.prefix.rows;  // these rows already have keys: the stream begins after them
   if (reused > 0) sequence.RestorePrefix();
+  sequence.tokens.assign(sequence.depth.size(), 0);
+  for (size_t i = 0; i < positions.size(); ++i)
+    sequence.tokens[static_cast<size_t>(positions[i])] = tokens[static_cast<size_t>(sequence.input[i])];
   positions.erase(positions.begin(), positions.begin() + reused);
   std::vector<int32_t> ids;
   for (int64_t i = reused; i < sequence.entered; ++i)
@@ -76,6 +82,9 @@ Stream Transformer::RunLayers(std::span<const int32_t> tokens, const Pass& pass,
     layers_[static_cast<size_t>(l)].Forward(x, pass);
     // Process 0 alone decodes: the others need no keys of layers that they have left.
     if (!pass.leads()) sequence.DropKeys(l);
+  }
+  if (pass.leads()) {
+    for (const Layer& layer : tail_) layer.Tail(x, pass);
   }
   RecordPrefillEnd(sequence);
   return x;
@@ -145,12 +154,14 @@ void Transformer::Decode(int32_t token, const Pass& pass, Tensor& logits) const 
   COPPICE_CHECK(position < sequence.capacity);
   sequence.ReachRope(position + 1);
   sequence.depth.push_back(config_->shape.layer_count());
+  sequence.tokens.push_back(token);
 
   pass.workspace.kept.steps.SetRoom(RoomForWeights(sequence));
   RecordStepBegin(sequence, position);
   Stream x(Phase::kDecode, sequence, EmbedTokens({&token, 1}, pass.backend), {position}, true);
   StepScope step(pass.backend);
   for (const Layer& layer : layers_) layer.Forward(x, pass);
+  for (const Layer& layer : tail_) layer.Tail(x, pass);
   step.End();
   RecordStepEnd(sequence);
   ApplyNorm(weights_->head_norm, x.hidden(), pass.backend);
@@ -181,6 +192,7 @@ void Transformer::DecodeSome(std::span<DecodeStep* const> steps) const {
   DecodeBatch batch(steps, EmbedTokens(tokens, first.backend), config_->shape.layer_count());
   StepScope step(first.backend);
   for (const Layer& layer : layers_) layer.Step(batch);
+  for (const Layer& layer : tail_) layer.TailStep(batch);
   step.End();
   for (const DecodeBatch::Part& part : batch.parts()) RecordStepEnd(part.sequence, part.rows());
   ApplyNorm(weights_->head_norm, batch.hidden(), first.backend);

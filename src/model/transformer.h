@@ -92,6 +92,7 @@ class Transformer {
   std::shared_ptr<const Weights> weights_;
   std::vector<std::vector<float>> alibi_slopes_;  // [layers][heads], or [layers][0]
   std::vector<Layer> layers_;
+  std::vector<Layer> tail_;
 };
 
 }  // namespace coppice

@@ -6,8 +6,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "formats/printable.h"
-#include "formats/quants.h"
 #include "model/tensor_names.h"
 #include "model/weights_reader.h"
 
@@ -40,7 +38,9 @@ class WeightsLoader {
   std::shared_ptr<const Weights> Load() {
     const ModelShape& s = config_.shape;
     LoadEmbedding();
-    for (int l = 0; l < s.layer_count(); ++l) LoadLayer(l);
+    const std::vector<LayerShape> layers = s.AllLayers();
+    if (s.layer_embedding > 0) LoadLayerEmbeddings(std::ssize(layers));
+    for (size_t l = 0; l < layers.size(); ++l) LoadLayer(static_cast<int>(l), layers[l]);
     weights_->final_norm = LoadNorm(names_.final_norm, s.hidden, config_.final_norm_offset);
     weights_->head_norm = HeadNormOf(weights_->final_norm);
     if (store_->Find(names_.head + ".weight") != nullptr) {
@@ -110,9 +110,8 @@ class WeightsLoader {
       weights_->embedding_norm = ConstantNorm(config_.shape.hidden, 1);
   }
 
-  void LoadLayer(int l) {
+  void LoadLayer(int l, const LayerShape& layer) {
     const ModelShape& s = config_.shape;
-    const LayerShape& layer = s.layer(l);
     const int64_t q_dim = layer.query_width();
     const int64_t kv_dim = layer.key_width();
     const std::string p = fmt::format(fmt::runtime(names_.layer_prefix), l);
@@ -127,8 +126,7 @@ class WeightsLoader {
       read_.Fail(p + names_.qkv + ".weight", "is missing");
     } else {
       w.query = read_.Map(p + names_.query, q_dim, s.hidden, config_.qkv_bias);
-      w.key = read_.Map(p + names_.key, kv_dim, s.hidden, config_.qkv_bias);
-      w.value = read_.Map(p + names_.value, kv_dim, s.hidden, config_.qkv_bias);
+      if (layer.keys_of == kOwnKeys) LoadKeyAndValue(p, kv_dim, w);
     }
     w.output = read_.Map(p + names_.output, s.hidden, q_dim, config_.all_biases);
     if (layer.output_gate) w.output_gate = read_.Map(p + names_.output_gate, q_dim, s.hidden, false);
@@ -138,7 +136,8 @@ class WeightsLoader {
       w.key_norm = ConstantNorm(layer.head_dim, 1);
     } else if (config_.head_norms) {
       w.query_norm = LoadNorm(p + names_.query_norm, config_.whole_norms ? q_dim : layer.head_dim);
-      w.key_norm = LoadNorm(p + names_.key_norm, config_.whole_norms ? kv_dim : layer.head_dim);
+      if (layer.keys_of == kOwnKeys)
+        w.key_norm = LoadNorm(p + names_.key_norm, config_.whole_norms ? kv_dim : layer.head_dim);
     }
     if (s.post_norms) {
       w.attention_post_norm = LoadNorm(p + names_.attention_post_norm);
@@ -150,7 +149,46 @@ class WeightsLoader {
       LoadGateAndUp(p, layer, w);
       w.down = read_.Map(p + names_.down, s.hidden, layer.ffn, config_.all_biases || config_.ffn_biases);
     }
+    if (config_.gemma4_layers) LoadGemma4Parts(p, l, layer, w);
     weights_->layers.push_back(std::move(w));
+  }
+
+  // Where a layer of Gemma 4 has no matrix of values, keys are values too.
+  void LoadKeyAndValue(const std::string& p, int64_t width, LayerWeights& w) {
+    const int64_t hidden = config_.shape.hidden;
+    w.key = read_.Map(p + names_.key, width, hidden, config_.qkv_bias);
+    const bool same = config_.gemma4_layers && store_->Find(p + names_.value + ".weight") == nullptr;
+    w.value = same ? w.key : read_.Map(p + names_.value, width, hidden, config_.qkv_bias);
+  }
+
+  // The tensors that hold all layers' parts, in slices of p columns or rows.
+  void LoadLayerEmbeddings(int64_t layers) {
+    const ModelShape& s = config_.shape;
+    layer_table_ = read_.Matrix(names_.layer_table, s.vocab, layers * s.layer_embedding);
+    layer_projection_ = read_.Matrix(names_.layer_projection, layers * s.layer_embedding, s.hidden);
+    layer_norm_ = LoadNorm(names_.layer_norm, s.layer_embedding);
+    const int64_t block = Info(layer_table_.dtype).block_elements;
+    if (s.layer_embedding % block != 0)
+      read_.Fail(names_.layer_table,
+                 fmt::format("has blocks of {} values, and layers of {}", block, s.layer_embedding));
+  }
+
+  void LoadGemma4Parts(const std::string& p, int l, const LayerShape& layer, LayerWeights& w) {
+    const int64_t hidden = config_.shape.hidden;
+    if (layer.keys_of == kOwnKeys) w.value_norm = ConstantNorm(layer.head_dim, 1);
+    if (const TensorView scale = read_.Vector(p + names_.layer_scale, 1, false); !scale.empty()) {
+      w.scale = scale.Row<float>(0)[0];
+      if (!std::isfinite(w.scale)) read_.Fail(p + names_.layer_scale, fmt::format("holds {}", w.scale));
+    }
+    const int64_t width = config_.shape.layer_embedding;
+    if (width == 0) return;
+    w.own_embedding = {.tokens = weights_->embedding,
+                       .table = layer_table_.Cols(l * width, width),
+                       .projection = {layer_projection_.Rows(l * width, width), {}},
+                       .norm = layer_norm_,
+                       .gate = read_.Map(p + names_.embedding_gate, width, hidden, false),
+                       .output = read_.Map(p + names_.embedding_output, hidden, width, false),
+                       .post_norm = LoadNorm(p + names_.embedding_post_norm)};
   }
 
   void LoadGateAndUp(const std::string& p, const LayerShape& layer, LayerWeights& w) {
@@ -228,7 +266,8 @@ class WeightsLoader {
     const int dims = ropes.empty() ? 0 : ropes.front().dims;
     const TensorView factors = read_.Vector("rope_freqs.weight", dims / 2, false);
     if (factors.empty()) return;
-    if (!std::ranges::all_of(ropes, [&](const RopeConfig& r) { return r.dims == dims; }))
+    if (!config_.window_ropes &&
+        !std::ranges::all_of(ropes, [&](const RopeConfig& r) { return r.dims == dims; }))
       read_.Fail("rope_freqs.weight", "is for heads of one size, but the layers' heads differ");
     for (const float f : factors.Row<float>(0)) {
       if (!std::isfinite(f) || f <= 0) read_.Fail("rope_freqs.weight", fmt::format("holds {}", f));
@@ -242,107 +281,13 @@ class WeightsLoader {
   TensorNames names_;
   std::unique_ptr<Weights> weights_;
   WeightsReader read_;
+  TensorView layer_table_;       // [vocab, layers p]
+  TensorView layer_projection_;  // [layers p, d]
+  Norm layer_norm_;              // [1, p]
 };
 
 std::shared_ptr<const Weights> Weights::Load(std::shared_ptr<const TensorStore> store, ModelConfig& config) {
   return WeightsLoader(std::move(store), config).Load();
-}
-
-namespace {
-
-// Fills `to` with what `place` makes of each tensor of `loaded`.
-template <typename Place>
-void Arrange(const Weights& loaded, Weights& to, Place&& place) {
-  const auto vector = [&](const TensorView& v) { return place(v, WeightUse::kVector); };
-  const auto norm = [&](const Norm& n) { return Norm{vector(n.weight), vector(n.bias)}; };
-  const auto linear = [&](const Linear& l) {
-    return Linear{place(l.weight, WeightUse::kProduct), vector(l.bias)};
-  };
-  const auto linears = [&](const std::vector<Linear>& of) {
-    std::vector<Linear> placed;
-    for (const Linear& l : of) placed.push_back(linear(l));
-    return placed;
-  };
-  to.head = linear(loaded.head);
-  // A table of quantised rows is read in the layout of a factor, so a tied one is placed once.
-  const TensorView& table = loaded.embedding;
-  const bool tied = table.data == loaded.head.weight.data && Info(table.dtype).block_elements > 1;
-  to.embedding = tied ? to.head.weight : place(table, WeightUse::kTable);
-  to.embedding_norm = norm(loaded.embedding_norm);
-  to.final_norm = norm(loaded.final_norm);
-  to.head_norm = norm(loaded.head_norm);
-  to.layers.clear();
-  for (const LayerWeights& l : loaded.layers) {
-    to.layers.push_back({.attention_norm = norm(l.attention_norm),
-                         .query_norm = norm(l.query_norm),
-                         .key_norm = norm(l.key_norm),
-                         .query = linear(l.query),
-                         .key = linear(l.key),
-                         .value = linear(l.value),
-                         .output = linear(l.output),
-                         .output_gate = linear(l.output_gate),
-                         .sinks = vector(l.sinks),
-                         .attention_post_norm = norm(l.attention_post_norm),
-                         .ffn_norm = norm(l.ffn_norm),
-                         .gate = linear(l.gate),
-                         .up = linear(l.up),
-                         .down = linear(l.down),
-                         .ffn_post_norm = norm(l.ffn_post_norm),
-                         .mixture = {.router = linear(l.mixture.router),
-                                     .selection_bias = vector(l.mixture.selection_bias),
-                                     .gate = linears(l.mixture.gate),
-                                     .up = linears(l.mixture.up),
-                                     .down = linears(l.mixture.down),
-                                     .shared_gate = linear(l.mixture.shared_gate),
-                                     .shared_up = linear(l.mixture.shared_up),
-                                     .shared_down = linear(l.mixture.shared_down),
-                                     .shared_router = linear(l.mixture.shared_router)}});
-  }
-}
-
-}  // namespace
-
-std::shared_ptr<const Weights> Weights::Place(std::shared_ptr<const Weights> loaded, Backend& be) {
-  if (be.memory() == nullptr) return loaded;
-  const std::shared_ptr<Weights> placed(new Weights);
-  int64_t bytes = 0;
-  Arrange(*loaded, *placed, [&](const TensorView& w, WeightUse use) {
-    if (!w.empty()) bytes += be.PlacedBytes(w, use);
-    return w;
-  });
-  be.CheckFits({.weights = bytes});
-  Arrange(*loaded, *placed, [&](const TensorView& w, WeightUse use) {
-    if (w.empty()) return w;
-    PlacedWeight copy = be.PlaceWeight(w, use);
-    placed->owned_.push_back(std::move(copy.storage));
-    return copy.view;
-  });
-  placed->rope_factors = loaded->rope_factors;
-  placed->parameters = loaded->parameters;
-  placed->active_parameters = loaded->active_parameters;
-  placed->bytes = loaded->bytes;
-  placed->loaded_ = std::move(loaded);
-  return placed;
-}
-
-std::vector<TensorFinding> CheckTensors(const TensorStore& store) {
-  std::vector<TensorFinding> findings;
-  for (const StoredTensor& t : store.tensors()) {
-    std::vector<float> row(static_cast<size_t>(t.view.cols));
-    int64_t bad = 0;
-    bool all_zero = true;
-    for (int64_t r = 0; r < t.view.rows; ++r) {
-      DequantizeRow(t.view.dtype, t.view.RowBytes(r), row);
-      for (const float v : row) {
-        bad += !std::isfinite(v);
-        all_zero = all_zero && v == 0;
-      }
-    }
-    if (bad > 0)
-      findings.push_back({fmt::format("{}: {} values are NaN or Inf", Printable(t.name), bad), false});
-    if (all_zero) findings.push_back({fmt::format("{}: all values are zero", Printable(t.name)), true});
-  }
-  return findings;
 }
 
 }  // namespace coppice

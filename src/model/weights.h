@@ -24,6 +24,17 @@ struct Norm {
   TensorView bias;    // [1, d] fp32, or empty
 };
 
+// Of a layer with an embedding of its own (ModelShape::layer_embedding, p). Empty in others.
+struct EmbeddingWeights {
+  TensorView tokens;  // [vocab, d]: the model's embedding
+  TensorView table;   // [vocab, p]
+  Linear projection;  // [p, d] of the token's embedding
+  Norm norm;          // [1, p] of what that gives
+  Linear gate;        // [p, d]
+  Linear output;      // [d, p]
+  Norm post_norm;     // [1, d]
+};
+
 // Of a mixture of experts. Empty in a layer that has none.
 struct MixtureWeights {
   Linear router;                               // [experts, d] fp32
@@ -31,12 +42,17 @@ struct MixtureWeights {
   std::vector<Linear> gate, up, down;          // of each expert, as in LayerWeights
   Linear shared_gate, shared_up, shared_down;  // of the shared expert; empty if there is none
   Linear shared_router;                        // [1, d] fp32: its sigmoid scales the shared expert; or empty
+  // Gemma 4's, else empty. The FFN's norms are then those of the shared expert's input and of the whole.
+  Norm router_norm, expert_norm;     // of the inputs of the router and of the experts
+  Norm post_norm, shared_post_norm;  // of what the experts give, and the shared expert
+  TensorView expert_scale;           // [1, experts]: multiplies the weights of the experts
 };
 
 struct LayerWeights {
   Norm attention_norm;       // empty if the architecture has none
   Norm query_norm;           // [1, head_dim], of each head, or [1, heads * head_dim]; empty if it has none
   Norm key_norm;             // the same
+  Norm value_norm;           // of each head; empty if it has none
   Linear query;              // [heads * head_dim, d]
   Linear key;                // [kv_heads * head_dim, d]
   Linear value;              // [kv_heads * head_dim, d]
@@ -50,6 +66,8 @@ struct LayerWeights {
   Linear down;               // [d, ffn]
   Norm ffn_post_norm;        // as attention_post_norm
   MixtureWeights mixture;    // instead of gate, up and down
+  EmbeddingWeights own_embedding;
+  float scale = 1;  // multiplies the layer's output
 };
 
 // Owns the tensors that had to be converted (norms and biases to fp32, BLOOM's fused q, k and v into three),
@@ -63,9 +81,9 @@ class Weights {
   // are. Throws Error if they do not fit. The backend must outlive the result.
   static std::shared_ptr<const Weights> Place(std::shared_ptr<const Weights> loaded, Backend& backend);
 
-  TensorView embedding;  // [vocab, d]
-  Norm embedding_norm;   // empty if the architecture has none
-  std::vector<LayerWeights> layers;
+  TensorView embedding;              // [vocab, d]
+  Norm embedding_norm;               // empty if the architecture has none
+  std::vector<LayerWeights> layers;  // [layers and tail]; those of the tail have no keys and values
   Norm final_norm;
   Norm head_norm;                   // final_norm with the factor on logits: what the head reads
   Linear head;                      // [vocab, d]

@@ -1,5 +1,7 @@
 // The experts of a layer, in the forms in which files have them: all experts in one tensor, gate and up in
 // one tensor too, or a tensor for each matrix of each expert.
+#include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "base/error.h"
@@ -16,25 +18,55 @@ struct MixtureNames {
   std::string each_gate = {}, each_up = {}, each_down = {};  // one expert, whose number {} is
   std::string shared_gate = {}, shared_up = {}, shared_down = {};
   std::string shared_gate_up = {}, shared_router = {};
+  // Gemma 4's
+  std::string router_scale = {}, expert_scale = {}, expert_norm = {}, post_norm = {}, shared_post_norm = {};
   // Qwen3-VL's and gpt-oss's folders store the matrices of experts the other way round, as [inputs, outputs].
   WeightsReader::Order plain = WeightsReader::Order::kRows;
   bool alternate = false;  // the rows of gate_up: gate, up, gate, up, ...
 };
 
-MixtureNames GgufMixtureNames(const std::string& p) {
-  return {.router = p + "ffn_gate_inp",
-          .selection_bias = p + "exp_probs_b.bias",
-          .gate = p + "ffn_gate_exps.weight",
-          .up = p + "ffn_up_exps.weight",
-          .down = p + "ffn_down_exps.weight",
-          .gate_up = p + "ffn_gate_up_exps.weight",
-          .each_gate = p + "ffn_gate.{}",
-          .each_up = p + "ffn_up.{}",
-          .each_down = p + "ffn_down.{}",
-          .shared_gate = p + "ffn_gate_shexp",
-          .shared_up = p + "ffn_up_shexp",
-          .shared_down = p + "ffn_down_shexp",
-          .shared_router = p + "ffn_gate_inp_shexp.weight"};
+MixtureNames GgufMixtureNames(const std::string& p, bool gemma4) {
+  MixtureNames n{.router = p + "ffn_gate_inp",
+                 .selection_bias = p + "exp_probs_b.bias",
+                 .gate = p + "ffn_gate_exps.weight",
+                 .up = p + "ffn_up_exps.weight",
+                 .down = p + "ffn_down_exps.weight",
+                 .gate_up = p + "ffn_gate_up_exps.weight",
+                 .each_gate = p + "ffn_gate.{}",
+                 .each_up = p + "ffn_up.{}",
+                 .each_down = p + "ffn_down.{}",
+                 .shared_gate = p + "ffn_gate_shexp",
+                 .shared_up = p + "ffn_up_shexp",
+                 .shared_down = p + "ffn_down_shexp",
+                 .shared_router = p + "ffn_gate_inp_shexp.weight"};
+  if (!gemma4) return n;
+  n.shared_gate = p + "ffn_gate";
+  n.shared_up = p + "ffn_up";
+  n.shared_down = p + "ffn_down";
+  n.router_scale = p + "ffn_gate_inp.scale";
+  n.expert_scale = p + "ffn_down_exps.scale";
+  n.expert_norm = p + "pre_ffw_norm_2.weight";
+  n.post_norm = p + "post_ffw_norm_2.weight";
+  n.shared_post_norm = p + "post_ffw_norm_1.weight";
+  return n;
+}
+
+MixtureNames HfGemma4Names(const std::string& p) {
+  return {.router = p + "router.proj",
+          .selection_bias = p + "router.bias",
+          .down = p + "experts.down_proj",
+          .gate_up = p + "experts.gate_up_proj",
+          .each_gate = p + "experts.{}.gate_proj",
+          .each_up = p + "experts.{}.up_proj",
+          .each_down = p + "experts.{}.down_proj",
+          .shared_gate = p + "mlp.gate_proj",
+          .shared_up = p + "mlp.up_proj",
+          .shared_down = p + "mlp.down_proj",
+          .router_scale = p + "router.scale",
+          .expert_scale = p + "router.per_expert_scale",
+          .expert_norm = p + "pre_feedforward_layernorm_2.weight",
+          .post_norm = p + "post_feedforward_layernorm_2.weight",
+          .shared_post_norm = p + "post_feedforward_layernorm_1.weight"};
 }
 
 // `layer` ends with a dot.
@@ -92,6 +124,7 @@ class MixtureLoader {
       LoadEach();
     }
     if (s_.shared_width > 0) LoadShared();
+    if (!n_.router_scale.empty()) LoadNorms();
     return std::move(w_);
   }
 
@@ -166,6 +199,27 @@ class MixtureLoader {
     if (s_.shared_gate) w_.shared_router = {read_.Floats(n_.shared_router, 1, hidden_), {}};
   }
 
+  // The router's input is norm(x) scale / sqrt(d): the factors go into its matrix.
+  void LoadNorms() {
+    Tensor ones(DType::kF32, 1, hidden_);
+    std::ranges::fill(ones.mutable_view().Row<float>(0), 1.0f);
+    w_.router_norm = {read_.Own(std::move(ones)), {}};
+    const TensorView scale = read_.Vector(n_.router_scale, hidden_, true);
+    Tensor router(DType::kF32, s_.experts, hidden_);
+    const float root = std::sqrt(static_cast<float>(hidden_));
+    for (int64_t e = 0; e < s_.experts; ++e) {
+      for (size_t i = 0; i < static_cast<size_t>(hidden_); ++i) {
+        router.mutable_view().Row<float>(e)[i] =
+            w_.router.weight.Row<float>(e)[i] * scale.Row<float>(0)[i] / root;
+      }
+    }
+    w_.router.weight = read_.Own(std::move(router));
+    w_.expert_scale = read_.Vector(n_.expert_scale, s_.experts, true);
+    w_.expert_norm = {read_.Vector(n_.expert_norm, hidden_, true), {}};
+    w_.post_norm = {read_.Vector(n_.post_norm, hidden_, true), {}};
+    w_.shared_post_norm = {read_.Vector(n_.shared_post_norm, hidden_, true), {}};
+  }
+
   WeightsReader& read_;
   MixtureNames n_;
   int64_t hidden_;
@@ -177,8 +231,10 @@ class MixtureLoader {
 
 MixtureWeights LoadMixture(WeightsReader& read, const ModelConfig& config, const std::string& prefix,
                            const LayerShape& layer) {
-  MixtureNames names =
-      config.hf_names ? HfMixtureNames(read, config.shape.architecture, prefix) : GgufMixtureNames(prefix);
+  const bool gemma4 = config.gemma4_layers;
+  MixtureNames names = !config.hf_names ? GgufMixtureNames(prefix, gemma4)
+                       : gemma4         ? HfGemma4Names(prefix)
+                                        : HfMixtureNames(read, config.shape.architecture, prefix);
   return MixtureLoader(read, std::move(names), config.shape.hidden, layer.mixture).Load(config.router.kind);
 }
 

@@ -151,7 +151,7 @@ namespace {
 template <typename Size>
 int64_t Largest(const ModelShape& s, Size&& size) {
   int64_t most = 0;
-  for (const LayerShape& layer : s.layers) most = std::max(most, std::invoke(size, layer));
+  for (const LayerShape& layer : s.AllLayers()) most = std::max(most, std::invoke(size, layer));
   return most;
 }
 
@@ -160,7 +160,7 @@ int64_t GateWidth(const LayerShape& layer) { return layer.output_gate ? layer.qu
 }  // namespace
 
 int64_t Workspace::Bytes(const ModelShape& s, int64_t tokens, int64_t tile_rows) {
-  const int64_t tile = 3 * s.hidden + 2 * Largest(s, &LayerShape::query_width) +
+  const int64_t tile = 3 * s.hidden + 2 * s.layer_embedding + 2 * Largest(s, &LayerShape::query_width) +
                        2 * Largest(s, &LayerShape::key_width) + Largest(s, &LayerShape::inner_width) +
                        Largest(s, GateWidth);
   const int64_t experts = Largest(s, [](const LayerShape& l) { return int64_t{l.mixture.experts}; });
@@ -183,7 +183,8 @@ Workspace::Workspace(const ModelShape& s, int64_t rows, DeviceMemory* memory)
       question_q(memory),
       sum_q(memory),
       some_keys(memory),
-      some_values(memory) {}
+      some_values(memory),
+      embedding(memory) {}
 
 void Workspace::Fit(const LayerShape& layer) {
   q.Resize(DType::kF32, tile_rows, layer.query_width());

@@ -125,12 +125,20 @@ struct MixtureSpace {
   int64_t experts_read = 0;  // since the caller set it to 0
   Tensor normed;             // [rows, d]
   Tensor sum;                // [rows, d]: what the experts add
+  Tensor of_experts;         // [rows, d]: their sum, where the shared expert has a norm of its own
   Tensor logits;             // [rows, experts]
   // Decode, a row for each expert of each row, by expert:
   Tensor chosen;  // [rows * used, d]: of normed
   Tensor gate;    // [rows * used, width]
   Tensor up;      // [rows * used, width]
   Tensor out;     // [rows * used, d]
+};
+
+// Of the layers with an embedding of their own. Sized when such a layer runs.
+struct EmbeddingSpace {
+  explicit EmbeddingSpace(DeviceMemory* memory = nullptr) : own(memory), other(memory) {}
+  Tensor own, other;  // [tile, p]
+  Projection projection, gate, output;
 };
 
 struct Workspace {
@@ -160,6 +168,7 @@ struct Workspace {
   Tensor some_keys;   // [attended, kv_heads * head_dim]: the rows of the cache that a decode step attends
   Tensor some_values;
   MixtureSpace mixture;
+  EmbeddingSpace embedding;
   PackedCache packed;  // of the layer whose attention runs
   WeightStores kept;
   Projection query, key_value, output_gate, output, gate_up, down, head;

@@ -239,15 +239,24 @@ TEST_P(Laws, LedgerIsTheClosedForm) {
     const TinyModel tiny = MakeTiny({.architecture = architecture, .interleaved = architecture != "qwen2"});
     const RunResult run = Run(tiny, prompt_, {.spec = entry_.active});
     const ModelShape& s = tiny.config.shape;
-    const double d = 64, c = 8, h = 8, g = s.layer(0).kv_heads, i = 96;
-    // Two experts of 40, in every other layer one of 24 behind a gate for all, and the router of six.
+    const double d = 64, h = 8, g = s.layer(0).kv_heads, i = 96;
+    // Gemma 4: in every other layer two experts of 40 beside the FFN; embeddings of 16.
+    const bool gemma4 = architecture == "gemma4";
+    const double own = 6 * d * (gemma4 ? 16 : 0);
+    // gpt-oss: two experts of 40, in every other layer one of 24 behind a gate for all, and the router of six.
     const bool mixtures = architecture == "gpt-oss";
     const auto mixture = [&](size_t l) {
       return 6 * d * (2 * 40) + 2 * d * 6 + (l % 2 == 0) * (6 * d * 24 + 2 * d);
     };
     double flops = 2 * d * 50;
+    for (const LayerShape& layer : s.tail) {
+      const auto keys =
+          static_cast<double>(run.state.ledger.layers()[static_cast<size_t>(layer.keys_of)].kv_rows);
+      flops += 4 * d * h * layer.head_dim + 6 * d * 64 + own + 4 * h * layer.head_dim * keys;
+    }
     int64_t token_layers = 0;
     for (size_t l = 0; l < 6; ++l) {
+      const double c = s.layer(static_cast<int>(l)).head_dim;
       const LayerCounts& counts = run.state.ledger.layers()[l];
       if ((traits_ & kEvicts) == 0) {
         EXPECT_EQ(counts.kv_rows, run.state.layers[l].cache.rows());
@@ -272,7 +281,9 @@ TEST_P(Laws, LedgerIsTheClosedForm) {
       token_layers += counts.kv_rows;
       flops += 2 * d * g * c * static_cast<double>(counts.probed_rows) + 4 * d * g * c * n +
                4 * d * h * c * q + (last ? 4 * h * c * n : 2 * h * c * n * n) * counts.density +
-               (mixtures && l % 3 != 1 ? mixture(l) : (s.gated_ffn ? 6 : 4) * d * i) * m;
+               (mixtures && l % 3 != 1 ? mixture(l) : (s.gated_ffn ? 6 : 4) * d * i) * m +
+               (gemma4 && l % 2 == 1 ? 6 * d * 2 * 40 + 2 * d * 6 : 0) * m +
+               own * static_cast<double>(counts.ended_rows);
     }
     EXPECT_EQ(run.state.ledger.token_layers(), token_layers);
     EXPECT_DOUBLE_EQ(run.state.ledger.prefill_flops(), flops);

@@ -99,6 +99,13 @@ std::string FfnsText(const ModelConfig& c) {
   return fmt::format("{} ({})", text, kind);
 }
 
+std::string LayersText(const ModelShape& s) {
+  std::string text = fmt::format("{} of hidden size {}", s.AllLayers().size(), s.hidden);
+  if (!s.tail.empty()) text += fmt::format("; the last {} attend the keys of earlier ones", s.tail.size());
+  if (s.layer_embedding > 0) text += fmt::format("; each with embeddings of {}", s.layer_embedding);
+  return text;
+}
+
 std::string OutputText(const ModelConfig& c) {
   const std::string matrix = c.tied_head ? "tied to the embedding" : "a matrix of its own";
   return c.logit_cap == 0 ? matrix : fmt::format("{}, logits capped at {:g}", matrix, c.logit_cap);
@@ -127,7 +134,9 @@ struct InspectOptions {
 void Inspect(const InspectOptions& o) {
   OpenedModel m = OpenModel(o.model);
   const std::shared_ptr<const Weights> weights = Weights::Load(m.store, m.config);
-  const ModelShape& s = m.config.shape;
+  ModelConfig shown = m.config;  // with the tail among the layers
+  shown.shape.layers = m.config.shape.AllLayers();
+  const ModelShape& s = shown.shape;
   std::map<std::string, int64_t> bytes_by_type;
   for (const StoredTensor& t : m.store->tensors()) {
     bytes_by_type[std::string(Info(t.view.dtype).name)] += t.view.rows * BytesOf(t.view.dtype, t.view.cols);
@@ -141,17 +150,18 @@ void Inspect(const InspectOptions& o) {
       {"architecture", s.architecture + (s.name.empty() ? "" : " (" + Printable(s.name) + ")")},
       {"parameters", ParametersText(*weights, m.store->tensors().size())},
       {"types", types},
-      {"layers", fmt::format("{} of hidden size {}", s.layer_count(), s.hidden)},
+      {"layers", LayersText(m.config.shape)},
       {"attention", fmt::format("{} heads, {} key/value heads of {}{}{}", SizeText(s, &LayerShape::heads),
                                 SizeText(s, &LayerShape::kv_heads), SizeText(s, &LayerShape::head_dim),
                                 WindowText(s), s.layer(0).output_gate ? ", output gate" : "")},
-      {"FFN", FfnsText(m.config)},
-      {"output", OutputText(m.config)},
-      {"positions", RopeText(m.config)},
+      {"FFN", FfnsText(shown)},
+      {"output", OutputText(shown)},
+      {"positions", RopeText(shown)},
       {"context", fmt::format("{}", m.config.context)},
       {"vocabulary", fmt::format("{}, {}", s.vocab, m.tokenizer ? m.tokenizer->kind() : "no tokenizer")},
       {"chat template", TemplatesText(m.tokenizer.get())},
-      {"KV cache", fmt::format("{} per token at 2 bytes a value", BytesText(TokenBytes(s, DType::kBF16)))}};
+      {"KV cache",
+       fmt::format("{} per token at 2 bytes a value", BytesText(TokenBytes(m.config.shape, DType::kBF16)))}};
   if (m.tokenizer && !m.tokenizer->note().empty()) lines.emplace_back("note", m.tokenizer->note());
   TellNote(m.tokenizer.get());
   if (o.json) {

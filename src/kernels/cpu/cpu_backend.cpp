@@ -189,6 +189,13 @@ class CpuBackend final : public Backend {
     EachRow(x, [&](int64_t i) { kernels_.gelu(Out(x, i), x.cols); });
   }
 
+  void Scale(MutableTensorView x, float factor) override {
+    CheckSameShape(x, x);
+    EachRow(x, [&](int64_t i) {
+      for (float& value : x.Row<float>(i)) value *= factor;
+    });
+  }
+
   void Add(const TensorView& x, MutableTensorView y) override {
     CheckSameShape(x, y);
     EachRow(y, [&](int64_t i) { kernels_.add(In(x, i), x.cols, Out(y, i)); });
