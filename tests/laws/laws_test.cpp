@@ -280,7 +280,8 @@ TEST_P(Laws, LedgerIsTheClosedForm) {
       }
       token_layers += counts.kv_rows;
       flops += 2 * d * g * c * static_cast<double>(counts.probed_rows) + 4 * d * g * c * n +
-               4 * d * h * c * q + (last ? 4 * h * c * n : 2 * h * c * n * n) * counts.density +
+               (s.layer(static_cast<int>(l)).output_gate ? 6 : 4) * d * h * c * q +
+               (last ? 4 * h * c * n : 2 * h * c * n * n) * counts.density +
                (mixtures && l % 3 != 1 ? mixture(l) : (s.gated_ffn ? 6 : 4) * d * i) * m +
                (gemma4 && l % 2 == 1 ? 6 * d * 2 * 40 + 2 * d * 6 : 0) * m +
                own * static_cast<double>(counts.ended_rows);
