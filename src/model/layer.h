@@ -29,8 +29,8 @@ struct ExpertRows;  // layer_mixture.cpp
 
 class Layer {
  public:
-  // `config` and `weights` must outlive the layer; `alibi_slopes` is [heads] or empty. The index of a layer of
-  // the tail goes on behind that of the last other layer.
+  // `config` and `weights` must outlive the layer; `alibi_slopes` is [heads] or empty. Indices of the tail go
+  // on behind those of the layers.
   Layer(int index, const ModelConfig& config, const LayerWeights& weights,
         std::span<const float> alibi_slopes);
   virtual ~Layer() = default;

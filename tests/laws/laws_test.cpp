@@ -243,7 +243,7 @@ TEST_P(Laws, LedgerIsTheClosedForm) {
     // Gemma 4: in every other layer two experts of 40 beside the FFN; embeddings of 16.
     const bool gemma4 = architecture == "gemma4";
     const double own = 6 * d * (gemma4 ? 16 : 0);
-    // gpt-oss: two experts of 40, in every other layer one of 24 behind a gate for all, and the router of six.
+    // gpt-oss: two experts of 40, in every other layer one of 24 behind a gate for all, a router of six.
     const bool mixtures = architecture == "gpt-oss";
     const auto mixture = [&](size_t l) {
       return 6 * d * (2 * 40) + 2 * d * 6 + (l % 2 == 0) * (6 * d * 24 + 2 * d);

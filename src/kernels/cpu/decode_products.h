@@ -22,7 +22,7 @@ class DecodeProductOps {
                    const ThreadPool& pool)
       : kernels_(kernels), int_dots_(int_dots), ahead_(ahead), pool_(pool), shares_(pool.size()) {}
 
-  // Backend::DecodeProducts. The threads start once for the inputs of all products and once for their weights.
+  // Backend::DecodeProducts. The threads start once for the inputs of all products and once for the weights.
   void Run(std::span<const DecodeTask> tasks);
 
  private:
