@@ -330,8 +330,9 @@ void ReadWindow(const HfKeys& keys, const KeyReader& read, const PositionTraits&
                 ModelConfig& c) {
   if (rule == WindowRule::kNever) return;
   const std::vector<bool> windowed = WindowedLayers(keys, read, traits, rule, c.shape);
+  const bool has_window = keys.Has("sliding_window");
   if (std::ranges::find(windowed, true) == windowed.end()) return;
-  if (!keys.Has("sliding_window")) {
+  if (!has_window) {
     // transformers does not run these either.
     if (rule == WindowRule::kPatternFromEnd) Refuse(keys.path, "sliding_window", "is missing");
     return;
