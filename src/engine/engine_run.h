@@ -22,7 +22,7 @@ namespace coppice {
 struct Engine::Run {
   explicit Run(const Request& r)
       : request(r), lookup(r.prompt_lookup), sampler(r.sampling, std::ssize(r.tokens)), history(r.tokens) {
-    if (r.grammar && r.forced.empty()) filter.emplace(r.grammar);
+    if (r.grammar && r.forced.empty()) filter.emplace(r.grammar, r.rest);
   }
 
   // For passes that score the prompt. Every process computes such a pass whole, unless it can be split.

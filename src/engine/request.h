@@ -116,6 +116,9 @@ struct Request {
   // Whether other requests compute at this moment. The engine then computes no tokens ahead, because rows of
   // several requests already share each pass over the weights. Empty: there are none.
   std::function<bool()> others;
+  // Called every millisecond or so while the engine looks which tokens the grammar allows: nobody else gains
+  // from that. May block as `pause` may. May be empty.
+  std::function<void()> rest;
   // Before the prefill; once, also if a second, dense run follows (least_confidence). May be empty.
   std::function<void(const ChosenRun& chosen)> on_choice;
   std::function<void()> on_held;  // least_confidence: a first token exists, and is held back; may be empty

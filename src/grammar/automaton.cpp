@@ -1,11 +1,11 @@
 #include "grammar/automaton.h"
 
 #include <algorithm>
-#include <map>
 #include <unordered_map>
 
 #include "base/error.h"
 #include "base/limits.h"
+#include "grammar/determinize.h"
 #include "grammar/nfa.h"
 #include "grammar/recursion.h"
 
@@ -77,118 +77,6 @@ class Inliner {
   std::vector<size_t> sizes_;
   std::vector<int> heights_;
   std::vector<uint8_t> flat_;
-};
-
-// Makes the automaton of one rule deterministic (the subset construction), with calls as further symbols.
-class Determinizer {
- public:
-  Determinizer(const Nfa& nfa, uint32_t rule, Automaton& out, WorkBudget& budget)
-      : nfa_(nfa), rule_(rule), out_(out), budget_(budget), mark_(nfa.nodes.size(), 0) {}
-
-  void Run() {
-    out_.starts[rule_] = StateOf({nfa_.start});
-    for (size_t i = 0; i < pending_.size(); ++i) Expand(pending_[i].first, pending_[i].second);
-  }
-
- private:
-  using Nodes = std::vector<uint32_t>;
-  struct Cut {
-    uint32_t at = 0;  // a byte
-    uint32_t to = 0;
-    bool begins = false;
-  };
-
-  void Close(Nodes& nodes) {
-    ++stamp_;
-    size_t kept = 0;
-    for (const uint32_t node : nodes) {
-      if (std::exchange(mark_[node], stamp_) != stamp_) nodes[kept++] = node;
-    }
-    nodes.resize(kept);
-    for (size_t i = 0; i < nodes.size(); ++i) {
-      for (const Nfa::Edge& edge : nfa_.nodes[nodes[i]]) {
-        if (edge.kind == Nfa::Edge::Kind::kEmpty && std::exchange(mark_[edge.to], stamp_) != stamp_)
-          nodes.push_back(edge.to);
-      }
-      budget_.Spend(1 + nfa_.nodes[nodes[i]].size());
-    }
-    std::ranges::sort(nodes);
-  }
-
-  uint32_t StateOf(Nodes nodes) {
-    Close(nodes);
-    const auto [found, is_new] =
-        numbers_.emplace(std::move(nodes), static_cast<uint32_t>(out_.states.size()));
-    if (!is_new) return found->second;
-    if (out_.states.size() >= limits::kMaxGrammarStates)
-      throw Error("the grammar is too large: compiled, it has more than {} states",
-                  limits::kMaxGrammarStates);
-    const bool accepts = std::ranges::binary_search(found->first, nfa_.end);
-    out_.states.push_back({.rule = rule_, .accepts = accepts});
-    pending_.push_back({found->second, &found->first});
-    return found->second;
-  }
-
-  void Expand(uint32_t state, const Nodes* nodes) {
-    std::vector<Cut> cuts;
-    std::map<uint32_t, Nodes> calls;
-    for (const uint32_t node : *nodes) {
-      for (const Nfa::Edge& edge : nfa_.nodes[node]) {
-        if (edge.kind == Nfa::Edge::Kind::kCall) calls[edge.rule].push_back(edge.to);
-        if (edge.kind != Nfa::Edge::Kind::kBytes) continue;
-        cuts.push_back({edge.first, edge.to, true});
-        cuts.push_back({edge.last + 1u, edge.to, false});
-      }
-    }
-    std::vector<Automaton::Bytes> bytes = ExpandBytes(cuts);
-    std::vector<Automaton::Call> targets;
-    for (auto& [rule, to] : calls) targets.push_back({rule, StateOf(std::move(to))});
-    Automaton::State& made = out_.states[state];
-    if (out_.bytes.size() + out_.calls.size() + bytes.size() + targets.size() > limits::kMaxGrammarEdges)
-      throw Error("the grammar is too large: compiled, it has more than {} edges", limits::kMaxGrammarEdges);
-    made.bytes_begin = static_cast<uint32_t>(out_.bytes.size());
-    out_.bytes.insert(out_.bytes.end(), bytes.begin(), bytes.end());
-    made.bytes_end = static_cast<uint32_t>(out_.bytes.size());
-    made.calls_begin = static_cast<uint32_t>(out_.calls.size());
-    out_.calls.insert(out_.calls.end(), targets.begin(), targets.end());
-    made.calls_end = static_cast<uint32_t>(out_.calls.size());
-  }
-
-  // Goes through the bytes where a range begins or ends, with the targets of the ranges that are open.
-  std::vector<Automaton::Bytes> ExpandBytes(std::vector<Cut>& cuts) {
-    std::ranges::sort(cuts, {}, &Cut::at);
-    std::vector<Automaton::Bytes> bytes;
-    std::map<uint32_t, int> open;
-    for (size_t i = 0; i < cuts.size();) {
-      const uint32_t at = cuts[i].at;
-      for (; i < cuts.size() && cuts[i].at == at; ++i) {
-        int& count = open[cuts[i].to];
-        count += cuts[i].begins ? 1 : -1;
-        if (count == 0) open.erase(cuts[i].to);
-      }
-      budget_.Spend(open.size() + 1);
-      if (open.empty()) continue;
-      Nodes nodes;
-      for (const auto& [to, count] : open) nodes.push_back(to);
-      const uint32_t state = StateOf(std::move(nodes));
-      const auto last = static_cast<uint8_t>(cuts[i].at - 1);
-      if (!bytes.empty() && bytes.back().to == state && bytes.back().last + 1u == at) {
-        bytes.back().last = last;
-      } else {
-        bytes.push_back({static_cast<uint8_t>(at), last, state});
-      }
-    }
-    return bytes;
-  }
-
-  const Nfa& nfa_;
-  const uint32_t rule_;
-  Automaton& out_;
-  WorkBudget& budget_;
-  std::vector<uint32_t> mark_;
-  uint32_t stamp_ = 0;
-  std::map<Nodes, uint32_t> numbers_;
-  std::vector<std::pair<uint32_t, const Nodes*>> pending_;
 };
 
 // A rule is nullable if its first state leads to an accepting one by calls of nullable rules alone. Each
@@ -318,16 +206,14 @@ Automaton CompileRules(const Rules& rules, WorkBudget& budget) {
   std::unordered_map<uint32_t, uint32_t> numbers{{static_cast<uint32_t>(rules.root), 0}};
   for (size_t i = 0; i < called.size(); ++i) {
     Nfa nfa = BuildNfa(rules, rules.rules[static_cast<size_t>(called[i])], inlined, budget);
-    for (auto& node : nfa.nodes) {
-      for (Nfa::Edge& edge : node) {
-        if (edge.kind != Nfa::Edge::Kind::kCall) continue;
-        const auto [found, is_new] = numbers.emplace(edge.rule, static_cast<uint32_t>(called.size()));
-        if (is_new) called.push_back(static_cast<int32_t>(edge.rule));
-        edge.rule = found->second;
-      }
+    for (Nfa::Edge& edge : nfa.edges) {
+      if (edge.kind != Nfa::Edge::Kind::kCall) continue;
+      const auto [found, is_new] = numbers.emplace(edge.rule, static_cast<uint32_t>(called.size()));
+      if (is_new) called.push_back(static_cast<int32_t>(edge.rule));
+      edge.rule = found->second;
     }
     automaton.starts.resize(called.size());
-    Determinizer(nfa, static_cast<uint32_t>(i), automaton, budget).Run();
+    AddDeterministic(nfa, static_cast<uint32_t>(i), automaton, budget);
   }
   automaton.nullable.resize(called.size());
   FindNullable(automaton, budget);

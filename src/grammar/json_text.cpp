@@ -1,6 +1,9 @@
 #include "grammar/json_text.h"
 
-#include <fmt/format.h>
+#include <map>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 namespace coppice {
 
@@ -29,25 +32,51 @@ Expr UnicodeDigits() {
                  Sequence({high, Text("\\u"), low})});
 }
 
-std::string Escaped(char32_t c) {
+// The letter behind the backslash of a character that has one of its own, or 0.
+char EscapeLetter(char32_t c) {
   switch (c) {
     case '"':
-      return "\\\"";
+      return '"';
     case '\\':
-      return "\\\\";
+      return '\\';
     case '\b':
-      return "\\b";
+      return 'b';
     case '\f':
-      return "\\f";
+      return 'f';
     case '\n':
-      return "\\n";
+      return 'n';
     case '\r':
-      return "\\r";
+      return 'r';
     case '\t':
-      return "\\t";
+      return 't';
     default:
-      return fmt::format("\\u{:04x}", static_cast<uint32_t>(c));
+      return '\0';
   }
+}
+
+// The escapes of characters that need one, common beginnings once: written out one by one, they would make
+// the most of a pattern's automaton, because any text may stand around a pattern.
+Expr Escapes(const CharSet& set) {
+  const auto one = [](char c) { return CharRange{static_cast<char32_t>(c), static_cast<char32_t>(c)}; };
+  CharSet letters;
+  std::map<char, CharSet> digits;  // behind u00: the last one, by the one before
+  for (const CharRange& range : set) {
+    for (char32_t c = range.first; c <= range.last; ++c) {
+      const std::string_view hex = "0123456789abcdef";
+      if (const char letter = EscapeLetter(c)) {
+        letters.push_back(one(letter));
+      } else {
+        digits[hex[c >> 4]].push_back(one(hex[c & 0xF]));
+      }
+    }
+  }
+  std::vector<Expr> codes;
+  for (auto& [high, low] : digits)
+    codes.push_back(Sequence({Chars({one(high)}), Chars(Normalized(std::move(low)))}));
+  std::vector<Expr> kinds;
+  if (!letters.empty()) kinds.push_back(Chars(Normalized(std::move(letters))));
+  if (!codes.empty()) kinds.push_back(Sequence({Text("u00"), Choice(std::move(codes))}));
+  return Sequence({Text("\\"), Choice(std::move(kinds))});
 }
 
 }  // namespace
@@ -66,11 +95,13 @@ Expr JsonChar() {
 }
 
 Expr JsonCharOf(const CharSet& set) {
-  std::vector<Expr> spellings{Chars(Intersection(set, Plain()))};
-  for (const CharRange& range : Intersection(set, Complement(Plain()))) {
-    for (char32_t c = range.first; c <= range.last; ++c) spellings.push_back(Text(Escaped(c)));
-  }
-  return Choice(std::move(spellings));
+  static const CharSet plain = Plain();
+  static const CharSet others = Complement(plain);
+  const CharSet escaped = Intersection(set, others);
+  Expr as_it_is = Chars(Intersection(set, plain));
+  if (escaped.empty()) return as_it_is;
+  if (as_it_is.chars.empty()) return Escapes(escaped);
+  return Choice({std::move(as_it_is), Escapes(escaped)});
 }
 
 Expr JsonQuoted(Expr chars) { return Sequence({Text("\""), std::move(chars), Text("\"")}); }

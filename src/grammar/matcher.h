@@ -32,6 +32,8 @@ class GrammarMatcher {
   // throws GrammarError beyond limits::kMaxGrammarTokenSteps since this was called, and once the answer has
   // used up kFirstGrammarSteps and kGrammarStepsOfEachToken for each call of this.
   void RenewBudget();
+  // Of the work for this token so far: some nanoseconds each.
+  uint64_t steps() const { return steps_; }
   // Takes the last `bytes` bytes back.
   void Pop(size_t bytes);
   // The text may end here.

@@ -38,11 +38,15 @@ class Builder {
 
   void AddEdge(uint32_t from, const Nfa::Edge& edge) {
     budget_.Spend();
-    if (++edges_ > limits::kMaxGrammarEdges)
+    if (nfa_.edges.size() >= limits::kMaxGrammarEdges)
       throw Error("the grammar is too large: a rule, written out, has more than {} edges",
                   limits::kMaxGrammarEdges);
     if (edge.kind != Nfa::Edge::Kind::kEmpty) ++solid_;
-    nfa_.nodes[from].push_back(edge);
+    const auto number = static_cast<uint32_t>(nfa_.edges.size());
+    Nfa::Node& node = nfa_.nodes[from];
+    (node.first == Nfa::kNone ? node.first : nfa_.edges[node.last].next) = number;
+    node.last = number;
+    nfa_.edges.push_back(edge);
   }
   void Empty(uint32_t from, uint32_t to) { AddEdge(from, {.to = to}); }
   void Bytes(uint32_t from, uint32_t first, uint32_t last, uint32_t to) {
@@ -218,8 +222,7 @@ class Builder {
   const Rules& rules_;
   const std::vector<uint8_t>& inlined_;
   WorkBudget& budget_;
-  size_t edges_ = 0;
-  size_t solid_ = 0;    // of these, those that are not empty
+  size_t solid_ = 0;    // edges that are not empty
   bool calls_ = false;  // within a long repetition, where a call is smaller than its rule put in place
   Nfa nfa_;
 };

@@ -10,6 +10,7 @@
 namespace coppice {
 
 struct Nfa {
+  static constexpr uint32_t kNone = 0xFFFFFFFF;
   struct Edge {
     enum class Kind : uint8_t { kEmpty, kBytes, kCall };
     Kind kind = Kind::kEmpty;
@@ -17,10 +18,21 @@ struct Nfa {
     uint8_t last = 0;
     uint32_t rule = 0;  // of kCall
     uint32_t to = 0;
+    uint32_t next = kNone;  // of the same node
   };
-  std::vector<std::vector<Edge>> nodes;
+  struct Node {
+    uint32_t first = kNone;  // edge
+    uint32_t last = kNone;
+  };
+  std::vector<Node> nodes;
+  std::vector<Edge> edges;
   uint32_t start = 0;
   uint32_t end = 0;
+
+  template <typename Visit>
+  void ForEachEdge(uint32_t node, const Visit& visit) const {
+    for (uint32_t e = nodes[node].first; e != kNone; e = edges[e].next) visit(edges[e]);
+  }
 };
 
 // `inlined`: of each rule, whether it is put in place instead of being called; such rules must not be

@@ -4,8 +4,14 @@
 
 namespace coppice {
 
-TokenFilter::TokenFilter(std::shared_ptr<const TokenGrammar> grammar)
-    : grammar_(std::move(grammar)), matcher_(grammar_->automaton) {}
+TokenFilter::TokenFilter(std::shared_ptr<const TokenGrammar> grammar, std::function<void()> rest)
+    : grammar_(std::move(grammar)), rest_(std::move(rest)), matcher_(grammar_->automaton) {}
+
+void TokenFilter::MayRest() {
+  if (matcher_.steps() - rested_at_ < kStepsBetweenRests) return;
+  rested_at_ = matcher_.steps();
+  if (rest_) rest_();
+}
 
 std::string_view TokenFilter::TextOf(int32_t id) const {
   for (const TokenGrammar::Mark& mark : grammar_->marks) {
@@ -18,6 +24,7 @@ bool TokenFilter::Fits(std::string_view text) {
   size_t pushed = 0;
   while (pushed < text.size() && matcher_.Push(static_cast<uint8_t>(text[pushed]))) ++pushed;
   matcher_.Pop(pushed);
+  MayRest();
   return pushed == text.size();
 }
 
@@ -57,6 +64,7 @@ void TokenFilter::FillMask() {
       if (!failed) ++pushed;
     }
     mask_[static_cast<size_t>(entry.id)] = failed ? 0 : 1;
+    MayRest();
   }
   matcher_.Pop(pushed);
   for (int32_t id = 0; id < texts.size(); ++id) {
@@ -68,6 +76,7 @@ void TokenFilter::FillMask() {
 
 void TokenFilter::Accept(int32_t id) {
   matcher_.RenewBudget();
+  rested_at_ = 0;
   if (grammar_->texts->EndsGeneration(id)) return;
   for (const char c : TextOf(id)) matcher_.Push(static_cast<uint8_t>(c));
 }

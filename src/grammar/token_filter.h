@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,7 +27,11 @@ struct TokenGrammar {
 // Of one answer.
 class TokenFilter {
  public:
-  explicit TokenFilter(std::shared_ptr<const TokenGrammar> grammar);
+  // `rest`, which may be empty, is called about every kStepsBetweenRests steps of looking at tokens, and may
+  // block.
+  explicit TokenFilter(std::shared_ptr<const TokenGrammar> grammar, std::function<void()> rest = {});
+
+  static constexpr uint64_t kStepsBetweenRests = 20'000;  // some tenths of a millisecond
 
   // A token's text must continue the grammar; tokens that end the answer are allowed where the grammar may
   // end, and those without text never.
@@ -42,9 +47,12 @@ class TokenFilter {
   std::string_view TextOf(int32_t id) const;
   bool Fits(std::string_view text);
   void FillMask();
+  void MayRest();
 
   std::shared_ptr<const TokenGrammar> grammar_;
+  std::function<void()> rest_;
   GrammarMatcher matcher_;
+  uint64_t rested_at_ = 0;  // steps of the matcher
   // The mask, and the items it was made for: inside a string, say, they stay the same from token to token.
   std::vector<uint8_t> mask_;
   std::vector<GrammarMatcher::Item> mask_items_;

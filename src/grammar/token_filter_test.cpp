@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -41,9 +42,35 @@ class WordTokenizer final : public Tokenizer {
 };
 
 TokenFilter FilterOf(std::shared_ptr<const Automaton> automaton, const Tokenizer& tokenizer,
-                     std::vector<TokenGrammar::Mark> marks = {}) {
-  return TokenFilter(std::make_shared<const TokenGrammar>(
-      TokenGrammar{std::move(automaton), std::make_shared<const TokenTexts>(tokenizer), std::move(marks)}));
+                     std::vector<TokenGrammar::Mark> marks = {}, std::function<void()> rest = {}) {
+  return TokenFilter(
+      std::make_shared<const TokenGrammar>(TokenGrammar{
+          std::move(automaton), std::make_shared<const TokenTexts>(tokenizer), std::move(marks)}),
+      std::move(rest));
+}
+
+// An ambiguous grammar makes a mask long: others compute between its parts.
+TEST(TokenFilterTest, LongMasksAreMadeInParts) {
+  std::vector<std::string> texts;
+  for (int i = 0; i < 200; ++i)
+    texts.push_back(std::string(1, static_cast<char>('a' + i % 26)) + std::to_string(i));
+  const WordTokenizer words(texts);
+  const auto automaton = Compiled(ParseGbnf("root ::= s\ns ::= . s . | \"a\" s \"1\" | ."));
+  int rests = 0;
+  bool cancels = false;
+  TokenFilter filter = FilterOf(automaton, words, {}, [&] {
+    ++rests;
+    if (cancels) throw Cancelled();
+  });
+  for (int i = 0; i < 60; ++i) filter.Accept(0);
+  const std::vector<uint8_t> in_parts = filter.Mask();
+  EXPECT_GT(rests, 5);
+  TokenFilter at_once = FilterOf(automaton, words);
+  for (int i = 0; i < 60; ++i) at_once.Accept(0);
+  EXPECT_EQ(in_parts, at_once.Mask());
+  cancels = true;
+  filter.Accept(0);
+  EXPECT_THROW(filter.Mask(), Cancelled);
 }
 
 TEST(TokenFilterTest, TokensMayCrossTheGrammarsParts) {

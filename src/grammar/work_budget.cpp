@@ -19,11 +19,11 @@ WorkBudget::WorkBudget(const std::atomic<bool>* cancelled, std::function<void()>
 
 void WorkBudget::Look() {
   ThrowIfCancelled(cancelled_);
-  if (work_ > limits::kMaxGrammarWork)
+  if (work_ > most_)
     throw Error("the grammar is too large: its rules, written out, take more than {} steps to compile",
-                limits::kMaxGrammarWork);
+                most_);
   if (work_ > limits::kSmallGrammarWork && before_large_) std::exchange(before_large_, nullptr)();
-  next_look_ = std::min(work_ + kBetweenLooks, limits::kMaxGrammarWork + 1);
+  next_look_ = std::min(work_ + kBetweenLooks, most_ + 1);
 }
 
 }  // namespace coppice

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <functional>
 
+#include "base/limits.h"
+
 namespace coppice {
 
 // Of one compilation, over all of its rules. Counts steps that take some tens of nanoseconds and some tens of
@@ -15,8 +17,10 @@ class WorkBudget {
   // `cancelled` may be null. `before_large`, which may be empty, is called once, before the first step beyond
   // limits::kSmallGrammarWork; it may wait, and may throw.
   explicit WorkBudget(const std::atomic<bool>* cancelled = nullptr, std::function<void()> before_large = {});
+  // Of `most` steps, below limits::kMaxGrammarWork.
+  explicit WorkBudget(uint64_t most) : most_(most) {}
 
-  // Throws Error beyond limits::kMaxGrammarWork, and Cancelled soon after the flag is set.
+  // Throws Error beyond the most steps, and Cancelled soon after the flag is set.
   void Spend(uint64_t steps = 1) {
     work_ += steps;
     if (work_ >= next_look_) Look();
@@ -26,8 +30,9 @@ class WorkBudget {
  private:
   void Look();
 
-  const std::atomic<bool>* cancelled_;
+  const std::atomic<bool>* cancelled_ = nullptr;
   std::function<void()> before_large_;
+  uint64_t most_ = limits::kMaxGrammarWork;
   uint64_t work_ = 0;
   uint64_t next_look_ = 0;
 };

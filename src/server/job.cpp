@@ -35,6 +35,7 @@ class JobRun {
     request_.pause = turns.pause;
     request_.decode = turns.decode;
     request_.others = turns.others;
+    request_.rest = turns.rest;
     request_.on_prefix = [this](int64_t tokens) {
       job_.cached = tokens;
       reuse_.Read(tokens);

@@ -106,6 +106,7 @@ struct JobTurns {
   std::function<void()> pause;                   // Request::pause
   std::function<void(DecodeStep& step)> decode;  // Request::decode
   std::function<bool()> others;                  // Request::others
+  std::function<void()> rest = {};               // Request::rest
 };
 
 // Computes one job and reports to its events. Does not throw. Fills `result` and returns true if the job ran

@@ -20,10 +20,6 @@ const HttpFault kStopping{503, "unavailable_error", "the server is stopping"};
 // tokens.
 constexpr std::chrono::milliseconds kLongToken{100};
 
-// The most own time (SchedulerOptions::own_share) that a job can save up: looking at all tokens of a large
-// vocabulary takes some milliseconds now and then.
-constexpr double kMostSaved = 0.05;  // seconds
-
 bool IsSameDocument(const Request& a, const Request& b) {
   const auto longer = static_cast<int64_t>(std::max(a.tokens.size(), b.tokens.size()));
   return a.documents_owner == b.documents_owner && IsMost(InCommon(a.tokens, b.tokens), longer);
@@ -196,9 +192,9 @@ void TurnScheduler::Work(Slot& slot) {
 void TurnScheduler::Compute(Slot& slot) {
   Job& job = *slot.job;
   JobResult result;
-  const JobTurns turns{[this, &slot] { Pause(slot); },
-                       [this, &slot](DecodeStep& step) { Decode(slot, step); },
-                       [this] { return others_.load(std::memory_order_relaxed); }};
+  const JobTurns turns{
+      [this, &slot] { Pause(slot); }, [this, &slot](DecodeStep& step) { Decode(slot, step); },
+      [this] { return others_.load(std::memory_order_relaxed); }, [this, &slot] { Rest(slot); }};
   const bool ended = run_(job, turns, result);
   const uint64_t client = ClientOf(job);
   if (slot.completes) {
@@ -263,16 +259,36 @@ void TurnScheduler::Decode(Slot& slot, DecodeStep& step) {
   if (slot.failed) std::rethrow_exception(std::exchange(slot.failed, nullptr));
 }
 
-// Books the own time since the last step. If it is beyond the job's share and another job waits, gives the
+// The job may be within what it does for itself.
+void TurnScheduler::Rest(Slot& slot) {
+  if (slot.completes) return Pause(slot);
+  std::unique_lock lock(mutex_);
+  if (!Rests(slot, lock)) return;
+  GiveTurn();
+  WaitForTurn(slot, lock);
+  slot.own_since = Clock::now();
+}
+
+// Jobs that are slow have one share together, so that more of them do not slow others down further.
+double TurnScheduler::ShareOf(const Slot& slot) const {
+  const auto slow = std::count_if(slots_.begin(), slots_.end(), [&](const Slot& other) {
+    return &other == &slot || (other.job && other.own.slow());
+  });
+  return options_.own_share / static_cast<double>(slow);
+}
+
+// Books the own time since the last call. If it is beyond the job's share and another job waits, gives the
 // turn away, lets the others compute until the share is kept, and returns true.
 bool TurnScheduler::Rests(Slot& slot, std::unique_lock<std::mutex>& lock) {
   const Clock::time_point now = Clock::now();
-  const Clock::time_point asked = std::exchange(slot.asked, now);
-  if (asked == Clock::time_point()) return false;  // the first step
-  slot.debt += Seconds(now - slot.own_since) - options_.own_share * Seconds(now - asked);
-  slot.debt = std::max(slot.debt, -kMostSaved);
-  if (slot.debt <= 0 || !others_) return false;
-  const std::chrono::duration<double> rest(slot.debt / options_.own_share);
+  const Clock::time_point since = std::exchange(slot.own_since, now);
+  const Clock::time_point booked = std::exchange(slot.booked, now);
+  if (booked == Clock::time_point()) return false;  // the first call
+  const double share = ShareOf(slot);
+  slot.own.Book(Seconds(now - since), Seconds(now - booked), share);
+  if (!others_) slot.own.Forgive();
+  const std::chrono::duration<double> rest(slot.own.Rest(share));
+  if (rest.count() <= 0) return false;
   CountTurn(slot);
   slot.rests = true;
   GiveTurn();
@@ -280,8 +296,8 @@ bool TurnScheduler::Rests(Slot& slot, std::unique_lock<std::mutex>& lock) {
   slot.wake.wait_until(lock, now + std::chrono::duration_cast<Clock::duration>(rest),
                        [&] { return !slot.rests || job.cancelled; });
   slot.rests = false;
-  slot.asked = Clock::now();
-  slot.debt = 0;
+  slot.booked = Clock::now();
+  slot.own.Rested();
   if (job.cancelled) throw Cancelled();
   return true;
 }

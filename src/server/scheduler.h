@@ -17,6 +17,7 @@
 
 #include "server/job.h"
 #include "server/metrics.h"
+#include "server/own_share.h"
 #include "server/turn_order.h"
 
 namespace coppice {
@@ -71,7 +72,8 @@ struct SchedulerOptions {
   int64_t least_shared = 0;
   int64_t max_incomplete = 16;  // documents that wait to be completed; later ones are not
   int64_t most_together = 64;   // decode steps that are computed together
-  // Of the time from step to step, the share that a job may have for itself while others compute.
+  // Of the time, the share that a job may have for itself while others compute (own_share.h). Jobs that would
+  // take more have it together.
   double own_share = 1.0 / 8;
   // Passing the turn takes some 20 us; a tile or a token of a tiny model takes little more.
   std::chrono::microseconds shortest_turn{4000};
@@ -85,11 +87,13 @@ struct SchedulerOptions {
 // The job whose turn it is to decode computes the steps of all jobs that wait with one. These then get the
 // turn one after the other, to sample and to come back with the next step. All others wait meanwhile. So
 // a job whose own time between two steps is long, as that of an ambiguous grammar is, gets a share of the
-// time for it: then it rests, without a turn, while others compute.
+// time for it: then it rests, without a turn, while others compute. It does so between two parts of a mask,
+// too.
 class TurnScheduler final : public Scheduler {
  public:
-  // Computes one job. Calls turns.pause between tiles and between tokens, and turns.decode with steps that
-  // may be computed together; ends soon if one of them throws.
+  // Computes one job. Calls turns.pause between tiles and between tokens, turns.rest between parts of what it
+  // does for itself, and turns.decode with steps that may be computed together; ends soon if one of them
+  // throws.
   using Run = std::function<bool(Job& job, const JobTurns& turns, JobResult& result)>;
   using DecodeTogether = std::function<void(std::span<DecodeStep* const> steps)>;
 
@@ -125,9 +129,9 @@ class TurnScheduler final : public Scheduler {
     bool sampling = false;       // another slot computed it: this one gets the turn next
     std::exception_ptr failed;   // why that failed
     // Own time between two steps, of a job that decodes.
-    Clock::time_point own_since = {};  // the last step was computed; pauses since then do not count
-    Clock::time_point asked = {};      // for the last step
-    double debt = 0;                   // seconds of own time beyond the job's share
+    OwnShare own;
+    Clock::time_point own_since = {};  // not booked yet; pauses since then do not count
+    Clock::time_point booked = {};     // the last time
     bool rests = false;
     // About the current turn; the slot's own thread reads them without the mutex.
     Clock::time_point turn_since;
@@ -145,12 +149,14 @@ class TurnScheduler final : public Scheduler {
   void Work(Slot& slot);
   void Compute(Slot& slot);
   void Pause(Slot& slot);
+  void Rest(Slot& slot);
   void Decode(Slot& slot, DecodeStep& step);
   void ComputeSteps(Slot& slot);
   bool Rests(Slot& slot, std::unique_lock<std::mutex>& lock);
   void Free(Slot& slot);
   // With the mutex held.
   void CountTurn(Slot& slot);
+  double ShareOf(const Slot& slot) const;
   bool KeepsTurn(const Slot& slot) const;
   void WaitForTurn(Slot& slot, std::unique_lock<std::mutex>& lock);  // throws Cancelled
   void GiveTurn();                                                   // does nothing while a slot has the turn

@@ -32,8 +32,10 @@ bool Eventually(const std::function<bool()>& holds) {
   return holds();
 }
 
+constexpr size_t kForever = 1000;
+
 // Jobs that decode until they are cancelled, and sample for as many milliseconds as they have prompt tokens,
-// less one. A millisecond of own time costs 28 hours of rest.
+// less one; those with kForever never come to a step. A millisecond of own time costs 28 hours of rest.
 class SchedulerRestTest : public testing::Test {
  protected:
   SchedulerRestTest()
@@ -50,6 +52,10 @@ class SchedulerRestTest : public testing::Test {
       turns.pause();
       job.processed = std::ssize(job.request.tokens);
       job.decoded = 1;
+      while (own == milliseconds(kForever) && !job.cancelled) {
+        std::this_thread::sleep_for(milliseconds(1));
+        turns.rest();
+      }
       while (!job.cancelled) {
         DecodeStep step{{}, Unread<const Pass>(), Unread<Tensor>()};
         turns.decode(step);
@@ -97,6 +103,12 @@ TEST_F(SchedulerRestTest, OthersComputeWhileAJobRests) {
   const int64_t before = slow->decoded;  // it may end the sampling that is under way
   EXPECT_TRUE(Eventually([&] { return other->decoded > 30; }));
   EXPECT_LE(slow->decoded, before + 1);
+}
+
+TEST_F(SchedulerRestTest, OthersComputeBetweenPartsOfWhatAJobDoesForItself) {
+  const std::shared_ptr<Job> slow = Submit(kForever);
+  EXPECT_TRUE(Eventually([&] { return slow->decoded == 1; }));
+  EXPECT_TRUE(GoesOn(*Submit(0), 30));
 }
 
 TEST_F(SchedulerRestTest, ARestEndsWhenNobodyElseComputes) {

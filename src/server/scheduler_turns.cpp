@@ -109,8 +109,8 @@ void TurnScheduler::Begin(Slot& slot, std::shared_ptr<Job> job) {
   slot.task = started_++;
   slot.begun = Clock::now();
   slot.computed = 0;
-  slot.asked = {};
-  slot.debt = 0;
+  slot.own.Begin();
+  slot.booked = {};
   for (Queued& queued : queue_) NoteReader(slot, queued);
   StartTurn(slot);
 }

@@ -3,7 +3,6 @@
 #include "fuzz/fuzz_target.h"
 #include "fuzz/grammar_walk.h"
 #include "grammar/gbnf.h"
-#include "grammar/grammar_test_support.h"
 
 namespace coppice {
 namespace {
@@ -17,7 +16,11 @@ std::vector<std::string> Seeds() {
 }
 
 bool Run(std::string_view input) {
-  return Accepts([&] { WalkAlong(Compiled(ParseGbnf(input))); });
+  return Accepts([&] {
+    WorkBudget budget = BudgetOf(input);
+    const grammar::Rules rules = ParseGbnf(input, budget);
+    WalkAlong(CompiledWithin(budget, rules));
+  });
 }
 
 }  // namespace

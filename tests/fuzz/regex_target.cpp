@@ -3,7 +3,6 @@
 #include "fuzz/fuzz_support.h"
 #include "fuzz/fuzz_target.h"
 #include "fuzz/grammar_walk.h"
-#include "grammar/grammar_test_support.h"
 #include "grammar/json_text.h"
 #include "grammar/regex_rules.h"
 
@@ -17,8 +16,13 @@ std::vector<std::string> Seeds() {
 
 bool Run(std::string_view input) {
   const auto spell = [](const grammar::CharSet& set) { return grammar::Chars(set); };
-  const bool plain = Accepts([&] { WalkAlong(Compiled(ParseRegex(input, spell))); });
-  const bool quoted = Accepts([&] { WalkAlong(Compiled(JsonQuoted(ParseRegex(input, &JsonCharOf)))); });
+  const auto walk = [&](grammar::Expr expr) {
+    grammar::Rules rules;
+    rules.root = rules.Add(std::move(expr));
+    WalkAlong(CompiledWithin(BudgetOf(input), rules));
+  };
+  const bool plain = Accepts([&] { walk(ParseRegex(input, spell)); });
+  const bool quoted = Accepts([&] { walk(JsonQuoted(ParseRegex(input, &JsonCharOf))); });
   return plain || quoted;
 }
 
