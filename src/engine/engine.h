@@ -62,12 +62,11 @@ class Engine {
   // cancelled; the engine stays usable after either.
   //
   // Several threads may be inside a call at once, but only one of them computes: a thread may enter, return
-  // or leave its request's `pause` or `decode` only while every other thread is outside or waits in one of
-  // them. Each
-  // request has its own policy, sequence, sampler and workspace. The requests share the backend, whose
-  // scratch memory and threads serve one operation at a time, and the second model of Scorer. A request's
-  // results are the same bits whatever runs beside it; only operation times (time_operations) contain those
-  // of all requests.
+  // or leave its request's `pause`, `decode` or `rest` only while every other thread is outside or waits in
+  // one of them. Each request has its own policy, sequence, sampler and workspace. The requests share the
+  // backend, whose scratch memory and threads serve one operation at a time, and the second model of Scorer.
+  // A request's results are the same bits whatever runs beside it; only operation times (time_operations)
+  // contain those of all requests.
   Answer Generate(const Request& request);
   // Whether the next requests fill Answer::prefill_times, in an engine with EngineOptions::time_operations.
   // Waiting for each operation costs time on a device. Call it between requests.
