@@ -233,7 +233,9 @@ bool MayBeCalls(ToolFormat format, std::string_view text, const CallableFunction
   const size_t end = text.find_first_of(ends);
   std::string_view name = WithoutBlanksAtEnd(text.substr(0, end));
   SkipBlanks(name);
-  while (!name.empty() && (name.front() == '"' || name.front() == '\'')) name.remove_prefix(1);
+  const auto is_quote = [](char c) { return c == '"' || c == '\''; };
+  while (!name.empty() && is_quote(name.front())) name.remove_prefix(1);
+  while (!name.empty() && is_quote(name.back())) name.remove_suffix(1);
   if (end == text.npos) return functions.HasBeginning(name);
   return functions.Has(WithoutQuotes(text.substr(0, end)));
 }

@@ -63,13 +63,11 @@ std::string InvokeOf(const std::string& key, const std::string& value) {
 TEST(InvokeCalls, Whole) {
   EXPECT_EQ(InvokeOf("s", "\nOslo "), R"(f({"s":"\nOslo "})|)");
   EXPECT_EQ(InvokeOf("n", "5"), R"(f({"n":5})|)");
-  EXPECT_EQ(InvokeOf("s", "</parameter></invoke></minimax:tool_call> x"),
-            R"(f({"s":"</parameter></invoke></minimax:tool_call> x"})|)");
   EXPECT_EQ(
       ReadForm(ToolFormat::kInvokes,
                "Hm.\n<minimax:tool_call><invoke name=\"f\"><parameter name=\"s\">a</parameter></invoke>\n"
                "<invoke name=\"g-h.i\"></invoke></minimax:tool_call>\nSo."),
-      R"(Hm.|f({"s":"a"})|g-h.i({})|So.|)");
+      R"(Hm.|f({"s":"a"})|g-h.i({})|So.)");
   for (const char* answer :
        {"<minimax:tool_call>", "<minimax:tool_call><invoke name=\"z\"></invoke></minimax:tool_call>",
         "<minimax:tool_call><invoke name=\"f\"></invoke>", "<invoke name=\"f\"></invoke>"})

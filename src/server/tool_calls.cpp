@@ -210,7 +210,16 @@ bool ToolCallParser::TakeText(bool at_end, std::vector<AnswerPart>& parts) {
   size_t at = held_.npos;
   size_t begun = 0;
   for (const std::string_view one : BeginMarks(format_)) {
-    if (one == kAtemRecipient && !at_start_) continue;  // later headers begin with <|start|>
+    if (one == kAtemRecipient) {  // at the answer's start; later headers begin with <|start|>
+      const size_t first = std::min(held_.find_first_not_of(kBlanks), held_.size());
+      const std::string_view rest = std::string_view(held_).substr(first);
+      if (at_start_ && rest.starts_with(one) && first < at) {
+        at = first;
+        mark = one;
+      }
+      if (at_start_ && IsPartOf(rest, one)) begun = std::max(begun, rest.size());
+      continue;
+    }
     if (const size_t found = held_.find(one); found < at) {
       at = found;
       mark = one;
