@@ -96,7 +96,7 @@ void DecodeProductOps::PrepareInputs() {
     for (int64_t row = 0; row < input.x.rows; ++row) rows.emplace_back(i, row);
   }
   if (std::ssize(codes_) < codes) codes_.resize(static_cast<size_t>(codes));
-  if (std::ssize(arranged_) < floats) arranged_.resize(static_cast<size_t>(floats));
+  if (arranged_.cols() < floats) arranged_.Resize(DType::kF32, 1, floats);
   pool_.For(std::ssize(rows), RowGrain(cols), [&](int64_t begin, int64_t end, int) {
     for (; begin < end; ++begin) {
       const auto [input, row] = rows[static_cast<size_t>(begin)];
@@ -110,7 +110,7 @@ void DecodeProductOps::PrepareRow(const Input& input, int64_t row) {
   if (input.form.codes) {
     int_dots_->quantize(In(x, row), x.cols, input.form.layout, codes_.data() + input.begin + row, x.rows);
   } else {
-    input.form.arrange(In(x, row), x.cols, arranged_.data() + input.begin + row * x.cols);
+    input.form.arrange(In(x, row), x.cols, Out(arranged_.mutable_view(), 0) + input.begin + row * x.cols);
   }
 }
 
@@ -126,7 +126,7 @@ void DecodeProductOps::RunRows(const DecodeTask& task, const Input& input, int64
   if (kernels_.stream[type] != nullptr) {
     for (int64_t i = 0; i < x.rows; ++i) {
       const float* row =
-          input.form.arrange == nullptr ? In(x, i) : arranged_.data() + input.begin + i * x.cols;
+          input.form.arrange == nullptr ? In(x, i) : In(arranged_.view(), 0) + input.begin + i * x.cols;
       kernels_.stream[type](
           {w.RowBytes(begin), w.stride, end - begin, row, w.cols, bias_row, Out(y, i) + begin});
     }

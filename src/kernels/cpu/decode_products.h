@@ -11,6 +11,7 @@
 #include "kernels/cpu/int_dot.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/row_shares.h"
+#include "tensor/tensor.h"
 
 namespace coppice::cpu {
 
@@ -55,7 +56,7 @@ class DecodeProductOps {
   std::vector<Input> inputs_;
   std::vector<size_t> input_of_;  // [tasks]
   std::vector<DotGroup> codes_;   // of all inputs that are read as codes
-  std::vector<float> arranged_;   // of all that are read in another order
+  Tensor arranged_;               // [1, floats] of all that are read in another order; vectors load it
 };
 
 }  // namespace coppice::cpu
