@@ -258,11 +258,13 @@ TEST_P(ProductConformance, AGatedProductIsTheActivatedGateTimesUp) {
         Tensor y(DType::kF32, 19, outputs);
         be().Product(x.view(), packed, with_bias ? bias.view() : TensorView(), y.mutable_view());
         // With a single column, errors do not average out.
-        ExpectClose(y.view(), expected, (outputs == 1 ? 6 : 2) * tolerance());
+        // Random scales within a super-block differ by up to 31 times: one for all (cpu_fast) rounds more.
+        const double wider = type == DType::kIQ3_XXS ? 2 : 1;
+        ExpectClose(y.view(), expected, wider * (outputs == 1 ? 6 : 2) * tolerance());
         // Then a plain matrix in the same memory.
         be().Pack(gate.view(), packed);
         be().Product(x.view(), packed, {}, y.mutable_view());
-        ExpectClose(y.view(), NaiveProduct(x.view(), gate.view(), {}), tolerance());
+        ExpectClose(y.view(), NaiveProduct(x.view(), gate.view(), {}), wider * tolerance());
       }
     }
   }
