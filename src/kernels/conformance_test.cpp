@@ -258,7 +258,7 @@ TEST_P(ProductConformance, AGatedProductIsTheActivatedGateTimesUp) {
         Tensor y(DType::kF32, 19, outputs);
         be().Product(x.view(), packed, with_bias ? bias.view() : TensorView(), y.mutable_view());
         // With a single column, errors do not average out.
-        // Random scales within a super-block differ by up to 31 times: one for all (cpu_fast) rounds more.
+        // Scales of random groups differ by up to 31 times: few terms carry a sum, and errors average less.
         const double wider = type == DType::kIQ3_XXS ? 2 : 1;
         ExpectClose(y.view(), expected, wider * (outputs == 1 ? 6 : 2) * tolerance());
         // Then a plain matrix in the same memory.
