@@ -276,7 +276,7 @@ TEST_F(SchedulerTest, CancelledInEveryPlace) {
   WaitUntil([&] { return passes.job->processed > at + 5; });
   scheduler.Cancel({passes.job});  // with it
   EXPECT_EQ(passes.Wait(), 503);
-  EXPECT_LT(Clock::now() - begin, milliseconds(900));
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5));
   const TestJob last = MakeJob(3);
   scheduler.Submit({last.job});
   EXPECT_EQ(last.Wait(), 200);

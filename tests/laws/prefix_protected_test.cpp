@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "prefix_laws_support.h"
 
@@ -110,6 +111,7 @@ void ExpectRowsAddUp(const Ledger& run, const Ledger& fresh, LayerPoint point) {
 // the fresh run: its logits and those of generated tokens, its sets, its caches, what it parked, its trace.
 TEST_P(ProtectedPrefixLaws, TakingOverDenseRowsChangesNothing) {
   int64_t most = 0;
+  std::map<LayerPoint, std::shared_ptr<const PrefixState>> states;  // of dense runs
   for (const Marks& marks : MarksOf(entry_.tokens)) {
     SCOPED_TRACE(marks.name);
     const std::vector<int32_t> prompt = Question(document_, 105, entry_.tokens);
@@ -126,7 +128,8 @@ TEST_P(ProtectedPrefixLaws, TakingOverDenseRowsChangesNothing) {
     for (const LayerPoint point : {kEnd, LayerPoint{5, false}, LayerPoint{3, true}}) {
       if (point <= rules.point) continue;
       SCOPED_TRACE(point.layer);
-      const std::shared_ptr<const PrefixState> state = Capture(document_, "none", point);
+      std::shared_ptr<const PrefixState>& state = states[point];
+      if (state == nullptr) state = Capture(document_, "none", point);
       for (const int64_t rows : {taken, std::min<int64_t>(taken, 37)}) {
         TraceRecorder of_run;
         options.trace = &of_run;

@@ -221,21 +221,19 @@ TuneOptions ManySettings(const std::string& name) {
 }
 
 TEST(Tune, TheLimitHoldsAndLeavesTimeForTheHeldOutHalf) {
-  for (const double step : {1.0, 3.0}) {
-    for (const double minutes : {0.7, 3.0, 40.0}) {
-      const Clocked run = TuneBy(step, minutes, ManySettings(fmt::format("limit_{}_{}", step, minutes)));
-      EXPECT_LE(run.now, 60 * minutes + 3 * step) << step << " in " << minutes;
-      EXPECT_LE(run.most_left, 60 * minutes) << "no more is left than there is";
-      EXPECT_TRUE(run.forward);
-      EXPECT_FALSE(run.early) << "100 % is the end";
-      EXPECT_EQ(run.last_share, 1);
-      ASSERT_EQ(run.said.size(), 1u);
-      EXPECT_THAT(run.said[0], HasSubstr("512 tokens: 1 task, "));
-      EXPECT_THAT(run.said[0], HasSubstr(" s for a dense answer: "));
-      const RangeResult& range = run.result.ranges[0];
-      if (!range.search.out_of_time) continue;
-      EXPECT_THAT(HowFar(range), HasSubstr("the time limit (--time-limit) ended it"));
-    }
+  for (const auto& [step, minutes] : {std::pair{1.0, 0.7}, {3.0, 3.0}, {3.0, 40.0}}) {
+    const Clocked run = TuneBy(step, minutes, ManySettings(fmt::format("limit_{}_{}", step, minutes)));
+    EXPECT_LE(run.now, 60 * minutes + 3 * step) << step << " in " << minutes;
+    EXPECT_LE(run.most_left, 60 * minutes) << "no more is left than there is";
+    EXPECT_TRUE(run.forward);
+    EXPECT_FALSE(run.early) << "100 % is the end";
+    EXPECT_EQ(run.last_share, 1);
+    ASSERT_EQ(run.said.size(), 1u);
+    EXPECT_THAT(run.said[0], HasSubstr("512 tokens: 1 task, "));
+    EXPECT_THAT(run.said[0], HasSubstr(" s for a dense answer: "));
+    const RangeResult& range = run.result.ranges[0];
+    if (!range.search.out_of_time) continue;
+    EXPECT_THAT(HowFar(range), HasSubstr("the time limit (--time-limit) ended it"));
   }
 }
 

@@ -1,19 +1,36 @@
 #include "kernels/reference/dot.h"
 
+#include <cstring>
+
 namespace coppice::reference {
+namespace {
+
+// Four partial sums in a register, on any CPU. With a plain array of sixteen the tree went through memory:
+// half of the time of the laws' tests.
+using Four = float __attribute__((vector_size(16)));
+
+Four Load(const float* from) {
+  Four four;
+  std::memcpy(&four, from, sizeof(four));
+  return four;
+}
+
+}  // namespace
 
 float Dot(const float* a, const float* b, int64_t n) {
-  constexpr int kLanes = 16;
-  float sums[kLanes] = {};
-  int64_t k = 0;
-  for (; k + kLanes <= n; k += kLanes) {
-    for (int lane = 0; lane < kLanes; ++lane) sums[lane] += a[k + lane] * b[k + lane];
+  Four sums[4] = {};
+  const int64_t whole = n / 16 * 16;
+  for (int64_t k = 0; k < whole; k += 16) {
+    for (int i = 0; i < 4; ++i) sums[i] += Load(a + k + 4 * i) * Load(b + k + 4 * i);
   }
-  for (int lane = 0; k < n; ++k, ++lane) sums[lane] += a[k] * b[k];
-  for (int width = kLanes / 2; width > 0; width /= 2) {
-    for (int lane = 0; lane < width; ++lane) sums[lane] += sums[lane + width];
+  if (whole < n) {  // zeros add nothing: no sum is -0, because all began with 0
+    float rest_a[16] = {}, rest_b[16] = {};
+    std::memcpy(rest_a, a + whole, static_cast<size_t>(n - whole) * sizeof(float));
+    std::memcpy(rest_b, b + whole, static_cast<size_t>(n - whole) * sizeof(float));
+    for (int i = 0; i < 4; ++i) sums[i] += Load(rest_a + 4 * i) * Load(rest_b + 4 * i);
   }
-  return sums[0];
+  const Four four = (sums[0] + sums[2]) + (sums[1] + sums[3]);
+  return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
 }  // namespace coppice::reference

@@ -7,8 +7,7 @@ namespace coppice::reference {
 
 // sum_k a[k] b[k] in fp32. Element k goes to partial sum k % 16, and a tree adds the partial sums, so the
 // order depends on n alone. Every product of the backend uses this function, so prefill and decode agree bit
-// for bit. The compiler can keep sixteen partial sums in vector registers without reordering additions, and
-// their rounding error grows with n / 16 instead of n.
+// for bit, and the rounding error grows with n / 16 instead of n.
 float Dot(const float* a, const float* b, int64_t n);
 
 }  // namespace coppice::reference
