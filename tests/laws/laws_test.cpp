@@ -76,6 +76,13 @@ class Laws : public testing::TestWithParam<LawCase> {
   RunResult Run(const RunOptions& options) { return Run(llama_, prompt_, options); }
   // The dense run of the usual prompt, once for all methods.
   const RunResult& Dense(const std::string& architecture, int64_t decode);
+  void TearDown() override {
+    if (std::string_view(GetParam().arithmetic.name) == "gpu")
+      dense_.clear();  // a device's memory goes with it
+  }
+
+  // By arithmetic, architecture, prompt tokens and steps.
+  static inline std::map<std::tuple<std::string, std::string, int64_t, int64_t>, RunResult> dense_;
 
   std::unique_ptr<Backend> backend_;
   MethodEntry entry_;
@@ -86,8 +93,7 @@ class Laws : public testing::TestWithParam<LawCase> {
 };
 
 const RunResult& Laws::Dense(const std::string& architecture, int64_t decode) {
-  static std::map<std::tuple<std::string, std::string, int64_t, int64_t>, RunResult> runs;
-  const auto [it, is_new] = runs.try_emplace({GetParam().arithmetic.name, architecture, tokens_, decode});
+  const auto [it, is_new] = dense_.try_emplace({GetParam().arithmetic.name, architecture, tokens_, decode});
   if (is_new) it->second = Run(TinyOf(architecture), prompt_, {.decode = decode});
   return it->second;
 }
