@@ -90,18 +90,13 @@ struct TinyOptions {
   int kv_heads = 2;  // bloom: as many as heads
 };
 
-// The architectures of tiny models that the backend computes (Backend::CheckNeeds). The reference takes ten
-// times as long as the CPU's kernels, and golden_test.cpp runs every architecture on it: here it gets the
-// plainest and the richest.
+// The architectures of tiny models that the backend computes (Backend::CheckNeeds). The reference took four
+// times as long as the CPU's kernels over all of them, and golden tests run every architecture on it: here it
+// gets the plainest and the richest.
 inline std::vector<std::string> TinyArchitectures(const Backend& be) {
   if (be.name() == "gpu") return {"llama", "qwen2", "bloom"};
   if (be.name() == "reference") return {"llama", "gemma4"};
   return {"llama", "bloom", "gemma4", "smollm3", "olmo2", "gpt-oss"};
-}
-
-// Both pairings of RoPE occur among the architectures.
-inline bool PairsNeighbours(const std::string& architecture) {
-  return architecture != "qwen2" && architecture != "olmo2";
 }
 
 // Every third layer keeps its FFN; every other mixture has a shared expert.

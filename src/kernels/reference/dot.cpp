@@ -5,8 +5,8 @@
 namespace coppice::reference {
 namespace {
 
-// Four partial sums in a register, on any CPU. With a plain array of sixteen the tree went through memory:
-// half of the time of the laws' tests.
+// Four partial sums in a register, on any CPU. With a plain array of sixteen the tree went through memory,
+// and the function was half of the time of the laws on this backend (perf).
 using Four = float __attribute__((vector_size(16)));
 
 Four Load(const float* from) {
