@@ -61,6 +61,12 @@ void Interleave(benchmark::State& state, double work, const char* unit,
   state.counters["share"] = Median(rates) / Median(limits);
 }
 
+// After Interleave of the same work.
+void AddTimePerRow(benchmark::State& state, double work, const char* unit, int64_t rows) {
+  const double rate = state.counters[unit].value;
+  if (rate > 0) state.counters["us/row"] = 1e6 * work / rate / static_cast<double>(rows);
+}
+
 std::function<double()> PeakFor(bool int8) {
   static const roofline::Peak peaks[] = {roofline::BestPeak(ChooseIsa(), false, TheBackend().threads()),
                                          roofline::BestPeak(ChooseIsa(), true, TheBackend().threads())};
@@ -212,6 +218,71 @@ void BM_Attention(benchmark::State& state, const Heads& h, int64_t keys, int64_t
   Interleave(state, 4.0 * h.heads * h.head_dim * pairs, "FLOP/s", run, PeakFor(false));
 }
 
+struct Recurrent {
+  const char* name;
+  RecurrenceShape shape;
+  int64_t channels, taps;
+};
+constexpr Recurrent kRecurrent[] = {
+    {"qwen35_4b", {RecurrenceRule::kGatedDelta, 16, 32, 128, 128, true}, 8192, 4},
+    {"mamba2_48", {RecurrenceRule::kMamba2, 1, 48, 128, 64}, 3328, 4},
+    {"mamba2_128", {RecurrenceRule::kMamba2, 8, 128, 128, 64}, 10240, 4},
+};
+
+// Rows of a prompt, with q, k and v as columns of one matrix; or a decode step of as many layers as fill 128
+// MiB, whose states come from memory.
+void BM_Recur(benchmark::State& state, const Recurrent& of, int64_t m) {
+  const RecurrenceShape& s = of.shape;
+  const int64_t keys = s.key_width();
+  const int64_t state_rows = int64_t{s.value_heads} * s.key_dim;
+  const int64_t layers = m == 1 ? (int64_t{128} << 20) / (4 * state_rows * s.value_dim) : 1;
+  const Tensor mixed = RandomRows(m, 2 * keys + s.value_width());
+  const Tensor gates = RandomRows(m, 2 * s.value_heads);
+  const Tensor of_heads = RandomRows(2, s.value_heads);
+  Tensor rates(DType::kF32, 1, s.value_heads);
+  for (float& rate : rates.mutable_view().Row<float>(0)) rate = -0.05F;
+  Tensor states = RandomRows(layers * state_rows, s.value_dim);
+  Tensor out(DType::kF32, m, s.value_width());
+  const RecurrenceWeights weights{rates.view(), of_heads.view().Rows(0, 1), of_heads.view().Rows(1, 1)};
+  RecurrenceRows rows;
+  rows.q = mixed.view().Cols(0, keys);
+  rows.k = mixed.view().Cols(keys, keys);
+  rows.v = mixed.view().Cols(2 * keys, s.value_width());
+  rows.step = gates.view().Cols(0, s.value_heads);
+  rows.beta = gates.view().Cols(s.value_heads, s.value_heads);
+  rows.out = out.mutable_view();
+  const auto run = [&] {
+    for (int64_t layer = 0; layer < layers; ++layer) {
+      rows.state = states.mutable_view().Rows(layer * state_rows, state_rows);
+      TheBackend().Recur(s, weights, {&rows, 1});
+    }
+  };
+  if (m == 1) {
+    const double bytes = 2 * static_cast<double>(states.bytes());
+    Interleave(state, bytes, "bytes/s", run, InPlaceLimit());
+    return AddTimePerRow(state, bytes, "bytes/s", layers);
+  }
+  const double flops = (s.rule == RecurrenceRule::kGatedDelta ? 7.0 : 5.0) * static_cast<double>(m) *
+                       static_cast<double>(s.value_width()) * s.key_dim;
+  Interleave(state, flops, "FLOP/s", run, PeakFor(false));
+  AddTimePerRow(state, flops, "FLOP/s", m);
+}
+
+void BM_Convolve(benchmark::State& state, const Recurrent& of, int64_t m) {
+  const Tensor x = RandomRows(m, of.channels);
+  const Tensor before = RandomRows(of.taps - 1, of.channels);
+  const Tensor weight = RandomRows(of.taps, of.channels);
+  Tensor y(DType::kF32, m, of.channels);
+  const double bytes = 8 * static_cast<double>(m * of.channels);
+  Interleave(
+      state, bytes, "bytes/s",
+      [&] {
+        TheBackend().Convolve(x.view(), before.view(), {weight.view(), {}, true}, y.mutable_view());
+      },
+      TriadLimit());
+  AddTimePerRow(state, bytes, "bytes/s", m);
+}
+
 // Over rows of the residual stream; bytes are what is read and written.
 void BM_Rows(benchmark::State& state, const std::string& what) {
   constexpr int64_t kRows = 8192;
@@ -278,6 +349,13 @@ void RegisterAll() {
         BM_Attention(state, heads, keys, 512, {.values = true, .keys = true});
       });
     }
+  }
+  for (const Recurrent& recurrent : kRecurrent) {
+    for (const int64_t rows : {512, 1})
+      add(fmt::format("Recur/{}/{}", recurrent.name, rows),
+          [&recurrent, rows](auto& state) { BM_Recur(state, recurrent, rows); });
+    add(fmt::format("Convolve/{}/512", recurrent.name),
+        [&recurrent](auto& state) { BM_Convolve(state, recurrent, 512); });
   }
   for (const std::string what : {"rms_norm", "silu_mul", "add", "gather", "convert"})
     add("Rows/" + what, [what](auto& state) { BM_Rows(state, what); });

@@ -29,7 +29,38 @@ struct MixtureShape {
 // them. With 128 experts, of which a row uses 8, an expert has 256 of these rows.
 inline constexpr int64_t kMixtureRows = 4096;
 
-// One layer: an attention, and an FFN or a mixture of experts. Layers of one model may differ in every field.
+// What mixes the rows of a layer.
+enum class MixerKind : uint8_t {
+  kAttention,
+  // These carry a state from row to row instead of keys and values (kernels/recurrence.h).
+  kGatedDelta,  // Qwen3.5's
+  kShortConv,   // a convolution between two gates, LFM2's
+  kMamba2       // Granite 4's and Nemotron-H's
+};
+
+// The sizes of a mixer with a state.
+struct RecurrentShape {
+  int taps = 0;          // of its convolution
+  int64_t channels = 0;  // of its convolution
+  int key_heads = 0;     // of its recurrence; 0: it has none
+  int value_heads = 0;
+  int key_dim = 0;
+  int value_dim = 0;
+  bool tiled = false;   // value head h reads key head h mod key_heads; else neighbours share one
+  int norm_groups = 0;  // the norm of what the recurrence gives is by itself in each of so many parts
+
+  int64_t key_width() const { return int64_t{key_heads} * key_dim; }
+  int64_t value_width() const { return key_heads == 0 ? channels : int64_t{value_heads} * value_dim; }
+  // fp32 values that a sequence keeps: the last inputs of the convolution, and the recurrence's state.
+  int64_t state_values() const {
+    return int64_t{taps - 1} * channels + int64_t{value_heads} * key_dim * value_dim;
+  }
+
+  friend auto operator<=>(const RecurrentShape&, const RecurrentShape&) = default;
+};
+
+// One layer: a mixer, and an FFN or a mixture of experts. Layers of one model may differ in every field. One
+// with a state has no heads of attention, no window and no RoPE.
 struct LayerShape {
   int heads = 0;           // H
   int kv_heads = 0;        // G
@@ -41,7 +72,13 @@ struct LayerShape {
   // What attends is multiplied by sigmoid(W norm(x)), of its width, before the last product.
   bool output_gate = false;
   MixtureShape mixture = {};
+  MixerKind mixer = MixerKind::kAttention;
+  RecurrentShape recurrent = {};
 
+  bool attends() const { return mixer == MixerKind::kAttention; }
+  // Whether a method that scores tokens by attention can do so here: scores end at a window.
+  bool scores() const { return attends() && window == 0; }
+  int64_t state_bytes() const { return attends() ? 0 : recurrent.state_values() * int64_t{sizeof(float)}; }
   int64_t query_width() const { return int64_t{heads} * head_dim; }
   int64_t key_width() const { return int64_t{kv_heads} * head_dim; }  // of a key, and of a value
   // The widest input of the last product of an FFN here.
@@ -78,6 +115,21 @@ struct ModelShape {
   }
   const LayerShape& layer(int l) const { return layers[static_cast<size_t>(l)]; }
 
+  // Whether a layer carries a state from row to row.
+  bool HasStates() const {
+    return std::ranges::any_of(layers, [](const LayerShape& l) { return !l.attends(); });
+  }
+  // Of one sequence, in all layers.
+  int64_t StateBytes() const {
+    int64_t bytes = 0;
+    for (const LayerShape& l : layers) bytes += l.state_bytes();
+    return bytes;
+  }
+  // The first layer that attends; layer 0 if none does.
+  const LayerShape& FirstAttending() const {
+    const auto found = std::ranges::find_if(layers, &LayerShape::attends);
+    return found == layers.end() ? layers.front() : *found;
+  }
   // The narrowest sliding window of any layer. 0: no layer has one.
   int32_t NarrowestWindow() const {
     int32_t least = 0;
@@ -90,6 +142,7 @@ struct ModelShape {
   int32_t WidestWindow() const {
     int32_t most = 0;
     for (const LayerShape& l : layers) {
+      if (!l.attends()) continue;
       if (l.window == 0) return 0;
       most = std::max(most, l.window);
     }

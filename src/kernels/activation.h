@@ -1,4 +1,4 @@
-// The activations of gated FFNs, and of the gate on attention's output.
+// The activations of gated FFNs, and of the gates on what a mixer gives.
 #pragma once
 
 namespace coppice {
@@ -9,7 +9,8 @@ namespace coppice {
 //   kGelu       gelu(g) u, gelu in its tanh form
 //   kSwiGluOai  h / (1 + e^(-1.702 h)) (v + 1), h = min(g, 7), v = u between -7 and 7
 //   kSigmoid    u / (1 + e^-g)
-enum class Activation { kSilu, kGelu, kSwiGluOai, kSigmoid };
-inline constexpr int kActivations = 4;
+//   kIdentity   g u
+enum class Activation { kSilu, kGelu, kSwiGluOai, kSigmoid, kIdentity };
+inline constexpr int kActivations = 5;
 
 }  // namespace coppice

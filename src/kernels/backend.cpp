@@ -7,6 +7,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/gpu/gpu_backend.h"
 #include "kernels/op_checks.h"
+#include "kernels/reference/recurrence.h"
 #include "kernels/reference/reference_backend.h"
 #include "kernels/reference/rows.h"
 #include "tensor/device_memory.h"
@@ -57,6 +58,20 @@ void Backend::AddScaledRows(const TensorView& x, std::span<const int32_t> rows, 
 
 void Backend::Route(const TensorView& logits, const TensorView& bias, const RouterRule& rule, Routes to) {
   RouteRows(logits, bias, rule, to);
+}
+
+void Backend::Recur(const RecurrenceShape& shape, const RecurrenceWeights& weights,
+                    std::span<const RecurrenceRows> sequences) {
+  for (const RecurrenceRows& rows : sequences) {
+    CheckRecur(shape, weights, rows);
+    reference::Recur(shape, weights, rows);
+  }
+}
+
+void Backend::Convolve(const TensorView& x, const TensorView& before, const Convolution& by,
+                       MutableTensorView y) {
+  CheckConvolve(x, before, by, y);
+  reference::Convolve(x, before, by, y);
 }
 
 void Backend::DecodeAttentions(std::span<const AttentionInput> inputs, MutableTensorView out) {

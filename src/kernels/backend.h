@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "kernels/activation.h"
+#include "kernels/recurrence.h"
 #include "kernels/routing.h"
 #include "kernels/sparse_pattern.h"
 #include "tensor/device_memory.h"
@@ -149,6 +150,7 @@ struct OperationNeeds {
   bool mixture = false;                       // Route and AddScaledRows
   bool sinks = false;                         // AttentionShape::sinks
   bool output_gate = false;                   // GateMul with Activation::kSigmoid
+  bool recurrence = false;                    // Recur and Convolve
 };
 
 // What to do with a product: y = result, or y += result (a residual).
@@ -253,6 +255,14 @@ class Backend {
   // fewer. The sums are fp32, in the order of the rows. means [ceil(m / block), d] fp32 is in host memory. If
   // x is not, the host copies it, unless the backend has an operation of its own.
   virtual void MeanRows(const TensorView& x, int64_t block, MutableTensorView means);
+
+  // ---- Layers with a state (kernels/recurrence.h), in host memory
+  // Each of `sequences` by itself.
+  virtual void Recur(const RecurrenceShape& shape, const RecurrenceWeights& weights,
+                     std::span<const RecurrenceRows> sequences);
+  // y [m, channels] = the convolution of x [m, channels] behind the rows of `before` [taps - 1, channels].
+  virtual void Convolve(const TensorView& x, const TensorView& before, const Convolution& by,
+                        MutableTensorView y);
 
   // ---- Attention
   // out [m, heads * head_dim] = softmax(scale q k^T + bias) v. Never materialises all m x n scores.

@@ -160,8 +160,8 @@ TEST_P(RowConformance, Rope) {
 }
 
 TEST_P(RowConformance, GateMul) {
-  for (const Activation activation :
-       {Activation::kSilu, Activation::kGelu, Activation::kSwiGluOai, Activation::kSigmoid}) {
+  for (const Activation activation : {Activation::kSilu, Activation::kGelu, Activation::kSwiGluOai,
+                                      Activation::kSigmoid, Activation::kIdentity}) {
     if (!Gates(activation)) continue;
     for (const auto& [m, d] : kShapes) {
       Tensor gate = Random(m, d, 1, 4);

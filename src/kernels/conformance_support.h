@@ -304,6 +304,7 @@ class ConformanceTest : public ::testing::TestWithParam<Config> {
     if (activation == Activation::kSilu) return g / (1 + std::exp(-g)) * u;
     if (activation == Activation::kGelu)
       return 0.5 * g * (1 + std::tanh(std::sqrt(2 / M_PI) * (g + 0.044715 * g * g * g))) * u;
+    if (activation == Activation::kIdentity) return g * u;
     if (activation == Activation::kSigmoid) return u / (1 + std::exp(-g));
     const double h = std::min(g, 7.0);
     return h / (1 + std::exp(-1.702 * h)) * (std::clamp(u, -7.0, 7.0) + 1);
@@ -318,6 +319,17 @@ class ConformanceTest : public ::testing::TestWithParam<Config> {
 
  private:
   std::unique_ptr<Backend> backend_;
+};
+
+// Of operations that only layers with a state need.
+class StateConformanceTest : public ConformanceTest {
+ protected:
+  void SetUp() override {
+    ConformanceTest::SetUp();
+    if (IsSkipped() || be().memory() == nullptr) return;
+    EXPECT_THROW(be().CheckNeeds({.head_dim = 64, .recurrence = true}), Error);
+    GTEST_SKIP() << "CheckNeeds refuses layers with a state";
+  }
 };
 
 using Mask = std::vector<std::vector<bool>>;  // [m][n], true if the pair exists; empty: all pairs

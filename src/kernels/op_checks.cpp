@@ -104,6 +104,27 @@ void CheckConvert(const TensorView& x, const TensorView& y) {
   COPPICE_CHECK(IsCached(y.dtype, y.cols));
 }
 
+void CheckRecur(const RecurrenceShape& s, const RecurrenceWeights& weights, const RecurrenceRows& rows) {
+  const bool delta = s.rule == RecurrenceRule::kGatedDelta;
+  const int64_t m = rows.q.rows;
+  COPPICE_CHECK(s.key_heads > 0 && s.key_dim > 0 && s.value_dim > 0 && s.value_heads % s.key_heads == 0);
+  COPPICE_CHECK(IsF32(rows.q, m, s.key_width()) && IsF32(rows.k, m, s.key_width()));
+  COPPICE_CHECK(IsF32(rows.v, m, s.value_width()) && IsF32(rows.out, m, s.value_width()));
+  COPPICE_CHECK(IsF32(rows.step, m, s.value_heads) && (!delta || IsF32(rows.beta, m, s.value_heads)));
+  COPPICE_CHECK(IsF32(rows.state, int64_t{s.value_heads} * s.key_dim, s.value_dim));
+  COPPICE_CHECK(IsF32(weights.rate, 1, s.value_heads) && IsF32(weights.bias, 1, s.value_heads));
+  COPPICE_CHECK(weights.skip.empty() || IsF32(weights.skip, 1, s.value_heads));
+  COPPICE_CHECK(rows.state.memory == nullptr && rows.out.memory == nullptr);
+}
+
+void CheckConvolve(const TensorView& x, const TensorView& before, const Convolution& by,
+                   const TensorView& y) {
+  COPPICE_CHECK(by.weight.rows > 0 && IsF32(by.weight, by.weight.rows, x.cols));
+  COPPICE_CHECK(by.bias.empty() || IsF32(by.bias, 1, x.cols));
+  COPPICE_CHECK(by.weight.rows == 1 || IsF32(before, by.weight.rows - 1, x.cols));
+  COPPICE_CHECK(IsF32(x, x.rows, x.cols) && IsF32(y, x.rows, x.cols) && y.memory == nullptr);
+}
+
 void CheckMeanRows(const TensorView& x, int64_t block, const TensorView& means) {
   COPPICE_CHECK(block > 0 && IsF32(means, (x.rows + block - 1) / block, x.cols));
   COPPICE_CHECK(means.memory == nullptr);

@@ -29,6 +29,9 @@ void CheckScatterAddRows(const TensorView& x, std::span<const int32_t> rows, con
 void CheckAddScaledRows(const TensorView& x, std::span<const int32_t> rows, std::span<const float> scales,
                         const TensorView& y);
 void CheckConvert(const TensorView& x, const TensorView& y);
+// Both only in host memory.
+void CheckRecur(const RecurrenceShape& shape, const RecurrenceWeights& weights, const RecurrenceRows& rows);
+void CheckConvolve(const TensorView& x, const TensorView& before, const Convolution& by, const TensorView& y);
 void CheckMeanRows(const TensorView& x, int64_t block, const TensorView& means);
 // Heads, queries and keys; positions only if `positions` is set, since UnitScores does not read them.
 void CheckAttentionInput(const AttentionInput& in, bool positions = true);

@@ -145,6 +145,18 @@ void TimedBackend::Route(const TensorView& logits, const TensorView& bias, const
   inner_->Route(logits, bias, rule, to);
 }
 
+void TimedBackend::Recur(const RecurrenceShape& shape, const RecurrenceWeights& weights,
+                         std::span<const RecurrenceRows> sequences) {
+  const Span span(Timed(), OpKind::kRecurrence, *inner_);
+  inner_->Recur(shape, weights, sequences);
+}
+
+void TimedBackend::Convolve(const TensorView& x, const TensorView& before, const Convolution& by,
+                            MutableTensorView y) {
+  const Span span(Timed(), OpKind::kRecurrence, *inner_);
+  inner_->Convolve(x, before, by, y);
+}
+
 void TimedBackend::Convert(const TensorView& x, MutableTensorView y) {
   const Span span(Timed(), OpKind::kRows, *inner_);
   inner_->Convert(x, y);

@@ -11,12 +11,12 @@
 
 namespace coppice {
 
-enum class OpKind { kPack, kProduct, kDecodeProduct, kAttention, kScoring, kRows, kSelection };
-inline constexpr std::array<std::string_view, 7> kOpKindNames = {
-    "pack", "product", "decode_product", "attention", "scoring", "rows", "selection"};
+enum class OpKind { kPack, kProduct, kDecodeProduct, kAttention, kScoring, kRows, kSelection, kRecurrence };
+inline constexpr std::array<std::string_view, 8> kOpKindNames = {
+    "pack", "product", "decode_product", "attention", "scoring", "rows", "selection", "recurrence"};
 
 // Seconds and calls per kind. Scoring is AttentionMass, AttentionWeights and UnitScores; rows are the
-// operations from Embed to MeanRows, which pass over a matrix once.
+// operations from Embed to MeanRows, which pass over a matrix once; the recurrence is Recur and Convolve.
 struct OpTimes {
   std::array<double, kOpKindNames.size()> seconds = {};
   std::array<int64_t, kOpKindNames.size()> calls = {};
@@ -85,6 +85,10 @@ class TimedBackend final : public Backend {
   void AddScaledRows(const TensorView& x, std::span<const int32_t> rows, std::span<const float> scales,
                      MutableTensorView y) override;
   void Route(const TensorView& logits, const TensorView& bias, const RouterRule& rule, Routes to) override;
+  void Recur(const RecurrenceShape& shape, const RecurrenceWeights& weights,
+             std::span<const RecurrenceRows> sequences) override;
+  void Convolve(const TensorView& x, const TensorView& before, const Convolution& by,
+                MutableTensorView y) override;
   void Convert(const TensorView& x, MutableTensorView y) override;
   void MeanRows(const TensorView& x, int64_t block, MutableTensorView means) override;
   void Attention(const AttentionInput& in, MutableTensorView out) override;

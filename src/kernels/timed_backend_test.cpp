@@ -58,6 +58,12 @@ class Recorder final : public Backend {
   }
   void Convert(const TensorView&, MutableTensorView) override { Note("Convert"); }
   void MeanRows(const TensorView&, int64_t, MutableTensorView) override { Note("MeanRows"); }
+  void Recur(const RecurrenceShape&, const RecurrenceWeights&, std::span<const RecurrenceRows>) override {
+    Note("Recur");
+  }
+  void Convolve(const TensorView&, const TensorView&, const Convolution&, MutableTensorView) override {
+    Note("Convolve");
+  }
   void Attention(const AttentionInput&, MutableTensorView) override { Note("Attention"); }
   void AttentionMass(const AttentionInput&, std::span<const float>, MassPool, MutableTensorView) override {
     Note("AttentionMass");
@@ -137,6 +143,8 @@ TEST_F(TimedBackendTest, EveryOperationIsPassedOnAndCountedUnderItsKind) {
       {"ScatterAddRows", OpKind::kRows, [&] { timed_.ScatterAddRows({}, {}, {}); }},
       {"Convert", OpKind::kRows, [&] { timed_.Convert({}, {}); }},
       {"MeanRows", OpKind::kRows, [&] { timed_.MeanRows({}, 1, {}); }},
+      {"Recur", OpKind::kRecurrence, [&] { timed_.Recur({}, {}, {}); }},
+      {"Convolve", OpKind::kRecurrence, [&] { timed_.Convolve({}, {}, {}, {}); }},
       {"Attention", OpKind::kAttention, [&] { timed_.Attention({}, {}); }},
       {"AttentionMass", OpKind::kScoring, [&] { timed_.AttentionMass({}, {}, MassPool::kSum, {}); }},
       {"AttentionWeights", OpKind::kScoring, [&] { timed_.AttentionWeights({}, {}); }},

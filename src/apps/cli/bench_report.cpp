@@ -3,8 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <numeric>
 
+#include "apps/cli/bench_bounds.h"
 #include "apps/cli/terminal.h"
 #include "policies/methods/sdtp.h"
 
@@ -13,48 +13,6 @@ namespace coppice::cli {
 namespace {
 
 using nlohmann::ordered_json;
-
-// The time of a part in the rounds whose time to first token is the median, so that parts and rest add up to
-// it: medians of each part for itself need not. On a device one round alone is timed.
-double PartMs(const BenchSample& sample, OpKind kind) {
-  const size_t n = sample.times.size();
-  std::vector<size_t> rounds(n);
-  std::iota(rounds.begin(), rounds.end(), 0);
-  if (n == sample.ttft_ms.size())
-    std::ranges::stable_sort(rounds, {}, [&](size_t i) { return sample.ttft_ms[i]; });
-  const auto seconds = [&](size_t rank) { return sample.times[rounds[rank]].of(kind); };
-  return 1000 * (seconds((n - 1) / 2) + seconds(n / 2)) / 2;
-}
-
-// The time that a run would take if its products and its attention ran at the dense run's rates.
-struct Bounds {
-  double time_ms;  // with everything else of the dense run unchanged; but see BoundsOf
-  double rate;     // of products and attention alone: the dense run's time in both over the method's
-};
-
-// Packing costs what it costs densely, but for experts that the method's rows do not read. A second question
-// computes few rows even in the first layer, so the work done by rows shrinks with the products.
-Bounds BoundsOf(const Ledger& ledger, bool is_second, const BenchSample& dense) {
-  const PrefillFlops parts = ledger.prefill_parts();
-  const PrefillFlops all = dense.last.ledger.prefill_parts();
-  const double products_ms = PartMs(dense, OpKind::kProduct);
-  const double attention_ms = PartMs(dense, OpKind::kAttention);
-  // A prompt of one token has no products of many rows.
-  const double products = all.products > 0 ? products_ms * parts.products / all.products : 0;
-  const double attention = all.attention > 0 ? attention_ms * parts.attention / all.attention : 0;
-  const double both_ms = products_ms + attention_ms;
-  // On a device, the parts are of a round of their own, and may exceed the others' time.
-  double rest = std::max(0.0, SpreadOf(dense.ttft_ms).median - both_ms);
-  const auto reads = static_cast<double>(ledger.experts_read());
-  const auto all_reads = static_cast<double>(dense.last.ledger.experts_read());
-  const double dense_packing = std::min(rest, PartMs(dense, OpKind::kPack));
-  const double packing = dense_packing * (all_reads > 0 ? std::min(1.0, reads / all_reads) : 1);
-  rest -= dense_packing;
-  if (is_second && products_ms > 0) rest *= products / products_ms;
-  rest += packing;
-  return {.time_ms = rest + products + attention,
-          .rate = products + attention > 0 ? both_ms / (products + attention) : 1};
-}
 
 double Tflops(double flops, double ms) { return ms > 0 ? flops / ms / 1e9 : 0; }
 
@@ -115,16 +73,23 @@ std::string ResultTable(const std::vector<BenchRow>& rows) {
 }
 
 std::string TimeTable(const std::vector<BenchRow>& rows) {
-  Table table =
-      NewTable({"prompt", "prune", "products ms", "TFLOP/s", "attention ms", "TFLOP/s", "packing ms",
-                "rows ms", "scoring ms", "selection ms", "single rows ms", "other ms"});
+  std::vector<std::string> header = {"prompt",       "prune",        "products ms",    "TFLOP/s",
+                                     "attention ms", "TFLOP/s",      "packing ms",     "rows ms",
+                                     "scoring ms",   "selection ms", "single rows ms", "other ms"};
+  const bool recurs =
+      std::ranges::any_of(rows, [](const BenchRow& r) { return r.part_ms(OpKind::kRecurrence) > 0; });
+  if (recurs) header.emplace_back("recurrence ms");
+  Table table = NewTable(header);
   for (const BenchRow& r : rows) {
-    table.Add({std::to_string(r.prompt), Name(r), Number(r.part_ms(OpKind::kProduct), 0),
-               Number(r.product_tflops_per_second, 3), Number(r.part_ms(OpKind::kAttention), 0),
-               Number(r.attention_tflops_per_second, 3), Number(r.part_ms(OpKind::kPack), 0),
-               Number(r.part_ms(OpKind::kRows), 0), Number(r.part_ms(OpKind::kScoring), 0),
-               Number(r.part_ms(OpKind::kSelection), 0), Number(r.part_ms(OpKind::kDecodeProduct), 0),
-               Number(r.other_ms, 0)});
+    const auto ms = [&r](OpKind kind) { return Number(r.part_ms(kind), 0); };
+    std::vector<std::string> cells = {std::to_string(r.prompt),   Name(r),
+                                      ms(OpKind::kProduct),       Number(r.product_tflops_per_second, 3),
+                                      ms(OpKind::kAttention),     Number(r.attention_tflops_per_second, 3),
+                                      ms(OpKind::kPack),          ms(OpKind::kRows),
+                                      ms(OpKind::kScoring),       ms(OpKind::kSelection),
+                                      ms(OpKind::kDecodeProduct), Number(r.other_ms, 0)};
+    if (recurs) cells.push_back(ms(OpKind::kRecurrence));
+    table.Add(cells);
   }
   return table.Markdown();
 }
@@ -203,7 +168,7 @@ std::string CsvCell(const ordered_json& value) {
 BenchRow MakeRow(const Engine& engine, int64_t tokens, const BenchSample& sample, const BenchSample& dense) {
   const Ledger& ledger = sample.last.ledger;
   const PrefillFlops flops = ledger.prefill_parts();
-  const Bounds bounds = BoundsOf(ledger, sample.second > 0, dense);
+  const Bounds bounds = BoundsOf(engine.model().config().shape, ledger, sample.second > 0, dense);
   const double dense_ms = SpreadOf(dense.ttft_ms).median;
   BenchRow row;
   row.model = engine.store().path();

@@ -142,8 +142,9 @@ TEST(Report, NumbersAreThoseOfTheRows) {
   EXPECT_THAT(Find(figures, "token-use").numbers[2],
               ElementsAre("In all layers", "ftp eta=0.9", "50 %", "75 %"));
   EXPECT_THAT(Find(figures, "attention-mass").numbers[1], ElementsAre("1k tokens", "layer 0", "5 %", "95 %"));
-  EXPECT_THAT(Find(figures, "modules").numbers[2], ElementsAre("1k tokens", "ftp eta=0.9", "0 %", "25 %",
-                                                               "0 %", "12 %", "0 %", "0 %", "0 %", "12 %"));
+  EXPECT_THAT(Find(figures, "modules").numbers[2],
+              ElementsAre("1k tokens", "ftp eta=0.9", "0 %", "25 %", "0 %", "12 %", "0 %", "0 %", "0 %",
+                          "0 %", "12 %"));
   EXPECT_THAT(Find(figures, "sweeps").numbers[1], ElementsAre("ftp", "eta", "0.8", "80 %", "2x"));
   EXPECT_THAT(Find(figures, "scores").html, HasSubstr(">90.0 <i>(80 to 94)</i><small>2x</small>"));
 }

@@ -15,6 +15,7 @@
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/mean_rows.h"
 #include "kernels/cpu/products.h"
+#include "kernels/cpu/recurrence.h"
 #include "kernels/op_checks.h"
 #include "kernels/reference/rows.h"
 #include "kernels/selection.h"
@@ -86,7 +87,8 @@ class CpuBackend final : public Backend {
         kernels_(KernelsOf(isa, has, exact_)),
         pool_(options.threads > 0 ? options.threads : UsableCores()),
         decode_products_(kernels_, IntDots(isa, has, exact_), has.intel ? kPageAhead : 0, pool_),
-        attention_(kernels_, pool_) {
+        attention_(kernels_, pool_),
+        recurrence_(kernels_, pool_) {
     const cpu::ProductContext context{kernels_, pool_};
     const auto set = [&](Form form, std::unique_ptr<cpu::Products> products) {
       products_[static_cast<size_t>(form)] = std::move(products);
@@ -234,6 +236,15 @@ class CpuBackend final : public Backend {
     cpu::MeanRows(kernels_, pool_, x, block, means);
   }
 
+  void Recur(const RecurrenceShape& shape, const RecurrenceWeights& weights,
+             std::span<const RecurrenceRows> sequences) override {
+    recurrence_.Recur(shape, weights, sequences);
+  }
+  void Convolve(const TensorView& x, const TensorView& before, const Convolution& by,
+                MutableTensorView y) override {
+    recurrence_.Convolve(x, before, by, y);
+  }
+
   void Attention(const AttentionInput& in, MutableTensorView out) override { attention_.Attention(in, out); }
   void AttentionMass(const AttentionInput& in, std::span<const float> query_weights, MassPool pool,
                      MutableTensorView mass) override {
@@ -304,6 +315,7 @@ class CpuBackend final : public Backend {
   ThreadPool pool_;
   cpu::DecodeProductOps decode_products_;
   cpu::AttentionOps attention_;
+  cpu::RecurrenceOps recurrence_;
   Tensor stored_;  // the result of a Products without ends()
   std::array<std::unique_ptr<cpu::Products>, kForms>
       products_;  // null if the CPU has no kernels for the form

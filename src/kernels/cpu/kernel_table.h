@@ -172,6 +172,65 @@ struct StreamTask {
   float* y;           // of row 0
 };
 
+// The factors of a recurrence's rows (kernels/recurrence.h), from which its kernels make S and o.
+struct RecurrenceGates {
+  float* decay;     // [value_heads] e^r
+  float* strength;  // [value_heads] sigmoid(beta) or t
+};
+
+// A block of the value columns of one head, over rows of a sequence. Row i of x is at x + i * x_stride; all
+// strides are in floats.
+struct RecurrenceBlock {
+  const float* q;  // [rows][key_dim] of the key head
+  const float* k;
+  int64_t q_stride;
+  int64_t k_stride;
+  const float* v;  // [rows][columns]
+  int64_t v_stride;
+  float* out;  // [rows][columns]
+  int64_t out_stride;
+  // Of a row: e^r, the strength of d, and the factors that give k and q their lengths (gated delta rule).
+  const float* decay;
+  const float* strength;
+  const float* key_factor;
+  const float* query_factor;
+  int64_t factor_stride;
+  float* state;  // [key_dim][columns]
+  int64_t state_stride;
+  float skip;
+  int64_t rows;
+  int64_t key_dim;
+  int64_t columns;
+  bool keeps_state;
+};
+
+// Columns of a block: with 128 keys it takes half of an L1 cache of 32 KiB.
+inline constexpr int kStateColumns = 32;
+
+// One row of a convolution: y[c] = f(sum_t weight[t][c] x[t][c] + bias[c]).
+struct ConvolutionRow {
+  const float* const* x;  // [taps] rows, the earliest first
+  const float* weight;    // [taps][channels]
+  int64_t weight_stride;  // floats
+  int64_t taps;
+  const float* bias;  // [channels] or null
+  int64_t channels;
+  bool silu;
+  float* y;
+};
+
+struct RecurrenceKernels {
+  // The gates of a row of heads. `beta` is null under Mamba-2's rule, whose strength is the step.
+  void (*gates)(const float* step, const float* beta, const float* rate, const float* bias, int64_t heads,
+                RecurrenceGates to);
+  // factors[g] = scale / sqrt(sum x^2 + 1e-6) over head g of a row x of heads.
+  void (*lengths)(const float* x, int64_t heads, int64_t dim, float scale, float* factors);
+  // All rows of a block. `scratch` holds key_dim * kStateColumns floats, 64-byte aligned.
+  void (*gated_delta)(const RecurrenceBlock& block, float* scratch);
+  void (*mamba2)(const RecurrenceBlock& block, float* scratch);  // without key_factor and query_factor
+  void (*convolve)(const ConvolutionRow& row);
+};
+
 struct KernelTable {
   // Stored values to fp32; `count` is a multiple of the block size.
   void (*dequantize[kDTypes])(const std::byte* blocks, int64_t count, float* y);
@@ -204,6 +263,7 @@ struct KernelTable {
   // x = softmax(x) in place; all 0 if every x is -infinity. The order of summation depends only on `count`.
   void (*softmax)(float* x, int64_t count);
 
+  RecurrenceKernels recurrence;
   AttentionKernels attention;
   // For a bf16 or Q8_0 cache: with bf16 factors if AMX or vdpbf16ps multiplies them faster than fp32, else
   // the same as `attention`.

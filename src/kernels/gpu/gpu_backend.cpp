@@ -66,6 +66,7 @@ class GpuBackend final : public Backend {
     if (needs.mixture) throw Error("[gpu] the kernels have no mixtures of experts");
     if (needs.output_gate) throw Error("[gpu] the kernels have no gate on attention's output");
     if (needs.sinks) throw Error("[gpu] the kernels have no attention sinks");
+    if (needs.recurrence) throw Error("[gpu] the kernels have no layers with a state");
     if (needs.embedding_scale != 1) throw Error("[gpu] the kernels do not scale embeddings");
   }
   void CheckFits(const RunBytes& bytes) override {

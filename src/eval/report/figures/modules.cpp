@@ -15,8 +15,8 @@ namespace {
 // In the order of kOpKindNames, then the rest.
 constexpr const char* kNames[] = {"packing weights", "matrix products", "products of one row",
                                   "attention",       "scoring tokens",  "norms, sums, activations",
-                                  "choosing tokens", "the rest"};
-constexpr int kPartColours[] = {7, 1, 6, 2, 4, 3, 5, 8};
+                                  "choosing tokens", "layers' states",  "the rest"};
+constexpr int kPartColours[] = {7, 1, 6, 2, 4, 3, 5, 0, 8};
 constexpr size_t kParts = std::size(kNames);
 static_assert(kParts == kOpKindNames.size() + 1);
 

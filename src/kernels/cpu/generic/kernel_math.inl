@@ -51,6 +51,7 @@ inline V SwiGluOai(V gate, V up) {
 
 inline V Activated(Activation activation, V gate, V up) {
   if (activation == Activation::kSwiGluOai) return SwiGluOai(gate, up);
+  if (activation == Activation::kIdentity) return gate * up;
   if (activation == Activation::kSigmoid) return SigmoidGated(gate, up);
   return (activation == Activation::kGelu ? GeluOf(gate) : SiluOf(gate)) * up;
 }

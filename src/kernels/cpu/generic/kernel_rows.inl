@@ -29,6 +29,10 @@ void SigmoidMul(float* gate, const float* up, int64_t count) {
   MapRow(up, count, gate, [](V g, V u) { return SigmoidGated(g, u); });
 }
 
+void PlainMul(float* gate, const float* up, int64_t count) {
+  MapRow(up, count, gate, [](V g, V u) { return g * u; });
+}
+
 void Gelu(float* x, int64_t count) {
   MapRow(x, count, x, [](V v, V) { return GeluOf(v); });
 }

@@ -5,6 +5,7 @@
 // clang-format off
 #include "kernels/cpu/generic/kernel_math.inl"
 #include "kernels/cpu/generic/kernel_rows.inl"
+#include "kernels/cpu/generic/kernel_recurrence.inl"
 #include "kernels/cpu/generic/iq_formats.inl"
 #include "kernels/cpu/generic/kernel_quants.inl"
 #include "kernels/cpu/generic/kernel_dot.inl"
@@ -44,10 +45,11 @@ constexpr KernelTable kTable = {
     .rms_norm = RmsNorm,
     .layer_norm = LayerNorm,
     .rope = Rope,
-    .gate_mul = {SiluMul, GeluMul, SwiGluOaiMul, SigmoidMul},
+    .gate_mul = {SiluMul, GeluMul, SwiGluOaiMul, SigmoidMul, PlainMul},
     .gelu = Gelu,
     .add = Add,
     .softmax = SoftmaxRow,
+    .recurrence = {GatesOfRow, LengthFactors, RecurBlock<true>, RecurBlock<false>, ConvolveRow},
     .attention = kAttention,
     .attention_bf16 = kAttention,
     .attention_int8 = kAttention,
