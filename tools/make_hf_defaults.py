@@ -23,11 +23,14 @@ CLASSES = ["LlamaConfig", "MistralConfig", "Ministral3Config", "Qwen2Config", "Q
            "SmolLM3Config", "Olmo2Config", "Olmo3Config", "GraniteConfig", "Phi3Config", "Gemma3TextConfig",
            "BloomConfig", "MixtralConfig", "Qwen3MoeConfig", "Qwen3VLMoeTextConfig", "Qwen2MoeConfig", "OlmoeConfig",
            "GraniteMoeConfig", "GraniteMoeSharedConfig", "GptOssConfig", "MuseGlimmerTextConfig",
-           "Gemma4TextConfig"]
+           "Gemma4TextConfig", "Qwen3_5TextConfig", "Qwen3_5MoeTextConfig", "Lfm2Config", "Lfm2MoeConfig",
+           "GraniteMoeHybridConfig"]
 # What no forward pass of a decoder reads, or only in training.
 HARMLESS = {"use_cache", "initializer_range", "pretraining_tp", "attention_dropout", "hidden_dropout", "resid_pdrop",
             "embd_pdrop", "output_router_logits", "router_aux_loss_coef", "router_jitter_noise",
-            "pad_token_id", "bos_token_id", "eos_token_id", "slow_but_exact"}
+            "pad_token_id", "bos_token_id", "eos_token_id", "slow_but_exact", "chunk_size", "mamba_chunk_size",
+            "use_mamba_kernels", "mamba_ssm_cache_dtype", "num_logits_to_keep", "rescale_prenorm_residual",
+            "residual_in_fp32", "time_step_max", "time_step_floor", "moe_shared_expert_overlap"}
 
 
 def defaults(name: str) -> dict:
@@ -41,7 +44,7 @@ def defaults(name: str) -> dict:
         if not isinstance(value, (bool, int, float, str)) or callable(value):
             value = field.default if isinstance(field.default, (bool, int, float, str)) else None
         values[key] = value
-    if name != "BloomConfig":
+    if hasattr(cls(), "rope_parameters"):
         theta = cls.default_theta
         values["rope_theta"] = theta["global"] if isinstance(theta, dict) else theta
         if isinstance(theta, dict):
@@ -51,6 +54,8 @@ def defaults(name: str) -> dict:
         ropes = [rope] + [of_kind for of_kind in rope.values() if isinstance(of_kind, dict)]
         if any(of_kind.get("rope_type", "default") != "default" for of_kind in ropes):
             values["rope_parameters"] = rope
+        elif rope.get("partial_rotary_factor", 1.0) != 1.0:  # also for rope_parameters that lack it
+            values["partial_rotary_factor"] = rope["partial_rotary_factor"]
     return values
 
 

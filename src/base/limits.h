@@ -27,6 +27,7 @@ inline constexpr int64_t kMaxLayers = 1024;
 inline constexpr int64_t kMaxHidden = 1 << 20;
 inline constexpr int64_t kMaxHeads = 4096;
 inline constexpr int64_t kMaxHeadDim = 4096;
+inline constexpr int64_t kMaxTaps = 64;  // of a layer's short convolution; models have 3 or 4
 inline constexpr int64_t kMaxExperts = 4096;
 inline constexpr int64_t kMaxVocab = 1 << 24;
 inline constexpr int64_t kMaxContext = 1 << 24;

@@ -56,7 +56,7 @@ class PlannedLayer final : public Layer {
       : Layer(index, narrow, kNoWeights, {}), random_(random) {}
 
  private:
-  void Attention(Stream& x, const Pass& pass) const override;
+  void Mix(Stream& x, const Pass& pass) const override;
   void Ffn(const TokenSet& rows, Stream& x, const Pass& pass) const override;
   void EndRows(Stream& /*x*/, const Pass& /*pass*/) const override {}
   void AddScores(const Needs& needs, Observation& seen) const;
@@ -72,7 +72,13 @@ void ShowHidden(const ScoreRandom& random, Stream& x) {
     x.seen().hidden = {random.hidden.data(), DType::kF32, x.rows(), random.config.shape.hidden, 0};
 }
 
-void PlannedLayer::Attention(Stream& x, const Pass& pass) const {
+void PlannedLayer::Mix(Stream& x, const Pass& pass) const {
+  if (!shape().attends()) {
+    x.SetDepth(x.seen().layer + 1);
+    x.seen().ClearScores();
+    ShowHidden(random_, x);
+    return RecordAttention(x, {.stored = x.rows(), .queries = LastRowOnly(x) ? 1 : x.rows()});
+  }
   x.LoadColdKeys();
   LayerCache& cache = pass.sequence.layer(x.seen().layer).cache;
   cache.Add(x.positions());
@@ -150,7 +156,7 @@ double PlannedLayer::Density(Stream& x, const Pass& pass) const {
 ModelConfig Narrow(ModelConfig config) {
   config.shape.hidden = 1;
   for (LayerShape& layer : config.shape.layers) {
-    layer.head_dim = 1;
+    if (layer.attends()) layer.head_dim = 1;
     layer.rope = kNoRope;
   }
   config.ropes.clear();
@@ -190,6 +196,11 @@ std::shared_ptr<const PrefixState> PlannedState(const ModelShape& narrow, const 
     state->layers.push_back(
         {Tensor::Zeros(DType::kBF16, prefix.rows, width), Tensor::Zeros(DType::kBF16, prefix.rows, width)});
   }
+  if (narrow.HasStates()) {  // which the planned layers do not read
+    state->has_states = true;
+    state->checkpoints.push_back(std::make_shared<const PrefixState::Checkpoint>(
+        PrefixState::Checkpoint{prefix.rows, std::vector<RecurrentSnapshot>(state->layers.size())}));
+  }
   if (prefix.point.layer < narrow.layer_count())
     state->hidden = Tensor::Zeros(DType::kF32, prefix.rows, narrow.hidden);
   return state;
@@ -223,15 +234,16 @@ Ledger Plan(const ModelConfig& config, int64_t tokens, TokenPolicy& policy, Back
     Stream x(phase, sequence, Tensor::Zeros(DType::kF32, std::ssize(positions), 1), positions, true);
     ShowHidden(random, x);
     for (const PlannedLayer& layer : layers) layer.Forward(x, pass);
-    ledger.kv_bytes = 0;
-    for (size_t l = 0; l < rows.size(); ++l)
-      ledger.kv_bytes += sequence.layers[l].cache.bytes() / narrow_rows[l] * rows[l];
+    ledger.kv_bytes = shape.StateBytes();
+    for (size_t l = 0; l < rows.size(); ++l) {
+      if (narrow_rows[l] > 0) ledger.kv_bytes += sequence.layers[l].cache.bytes() / narrow_rows[l] * rows[l];
+    }
     ledger.aux_bytes = sequence.aux.tokens() * ParkedBytes(shape, be.cache_dtype());
   };
 
   const PolicyFacts facts = policy.Facts();
   forward(Phase::kPrefill, EnterPlanned(sequence, policy.Input(tokens, be), facts.compact_positions));
-  ledger.kv_bytes_dense = tokens * TokenBytes(shape, be.cache_dtype());
+  ledger.kv_bytes_dense = tokens * TokenBytes(shape, be.cache_dtype()) + shape.StateBytes();
   ledger.NoteHeld(ledger.kv_bytes, ledger.aux_bytes);
   if (facts.offload_block > 0) {
     const int64_t record = facts.offload_block * std::ranges::max(narrow_rows);

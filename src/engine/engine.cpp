@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <map>
 #include <utility>
 
 #include "base/error.h"
@@ -65,6 +66,23 @@ Answer Engine::GenerateOnce(const Request& request, DocumentCache* documents) {
   return answer;
 }
 
+namespace {
+
+// Where a prompt has control tokens: templates begin and end messages with them.
+std::vector<int64_t> TurnsOf(std::span<const int32_t> tokens, const Tokenizer& tokenizer) {
+  std::map<int32_t, bool> is_control;
+  std::vector<int64_t> turns;
+  for (size_t i = 1; i < tokens.size(); ++i) {
+    const auto [known, is_new] = is_control.try_emplace(tokens[i]);
+    if (is_new)
+      known->second = tokenizer.Piece(tokens[i]).empty() && !tokenizer.Piece(tokens[i], true).empty();
+    if (known->second) turns.push_back(static_cast<int64_t>(i));
+  }
+  return turns;
+}
+
+}  // namespace
+
 // Computes the part of the prompt that is not in the document cache, and adds it to the cache. Does not use
 // the cache for log-probabilities of the prompt, because these need every position.
 void Engine::Prefill(Run& run, DocumentCache* documents) {
@@ -77,7 +95,10 @@ void Engine::Prefill(Run& run, DocumentCache* documents) {
                   *run.workspace,
                   *backend_,
                   {request.progress, request.cancelled, request.pause}};
-  PrefixRun prefix(ScoresPrompt(request) ? nullptr : documents, request, transformer_.config().shape, pass);
+  const ModelShape& shape = transformer_.config().shape;
+  std::vector<int64_t> turns;
+  if (documents != nullptr && shape.HasStates() && tokenizer_) turns = TurnsOf(tokens, *tokenizer_);
+  PrefixRun prefix(ScoresPrompt(request) ? nullptr : documents, request, shape, pass, turns);
   if (request.on_prefix) request.on_prefix(run.sequence.prefix.rows);
   try {
     if (ScoresPrompt(request)) {

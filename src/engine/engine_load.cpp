@@ -41,6 +41,10 @@ Engine::Engine(std::shared_ptr<const TensorStore> store, ModelConfig config,
   if (options.packed_bytes > 0 && backend_->memory() != nullptr)
     throw FieldError("packed_ram", ": the {} backend keeps no packed weights for later prompts",
                      backend_->name());
+  if (options.comm != nullptr && options.comm->size() > 1 && transformer_.config().shape.HasStates()) {
+    throw Error("{}: one process alone can read for a model whose layers carry states, and there are {}",
+                store_->path(), options.comm->size());
+  }
   CheckCacheType(transformer_.config().shape, backend_->cache_dtype());
   if (context_ > limits::kMaxContext)
     throw FieldError("context", " {}: at most {}", context_, limits::kMaxContext);
@@ -65,10 +69,15 @@ Engine::Engine(std::shared_ptr<const TensorStore> store, ModelConfig config,
       std::make_unique<DocumentCache>(*options.documents, [this, exact = options.exact, fast = options.fast] {
         const ModelConfig& model = transformer_.config();
         std::vector<int64_t> key_widths;
-        for (const LayerShape& layer : model.shape.layers) key_widths.push_back(layer.key_width());
+        std::vector<RecurrentShape> states;
+        for (const LayerShape& layer : model.shape.layers) {
+          key_widths.push_back(layer.key_width());
+          states.push_back(layer.recurrent);
+        }
         return PrefixFormat{.fingerprint = FingerprintOf(*store_, model, *backend_, exact, fast),
                             .cache_type = backend_->cache_dtype(),
                             .key_widths = std::move(key_widths),
+                            .states = std::move(states),
                             .hidden = model.shape.hidden,
                             .vocab = model.shape.vocab};
       });

@@ -55,7 +55,7 @@ void Engine::Prepare(Run& run, const DocumentCache* documents) {
   const int64_t room = context_ - prompt_tokens;
   run.wanted = request.max_tokens < 0 ? room : std::min(request.max_tokens, room);
   const ModelShape& shape = transformer_.config().shape;
-  CheckFits({.keys_values = prompt_tokens * TokenBytes(shape, backend_->cache_dtype()),
+  CheckFits({.keys_values = prompt_tokens * TokenBytes(shape, backend_->cache_dtype()) + shape.StateBytes(),
              .workspace = Workspace::Bytes(shape, prompt_tokens, tile_rows_)});
   run.sequence = transformer_.NewSequence(prompt_tokens, prompt_tokens + run.wanted, *backend_);
   run.sequence.cold_options = cold_options_;

@@ -84,6 +84,17 @@ void AddExtras(const ModelConfig& c, Fingerprinter& print) {
     print.Add(int64_t{c.router.normalise});
     print.Add(static_cast<double>(c.router.scale));
   }
+  if (s.HasStates()) {
+    for (const LayerShape& layer : s.layers) {
+      const RecurrentShape& r = layer.recurrent;
+      for (const int64_t field : {static_cast<int64_t>(layer.mixer), int64_t{r.taps}, r.channels,
+                                  int64_t{r.key_heads}, int64_t{r.value_heads}, int64_t{r.key_dim},
+                                  int64_t{r.value_dim}, int64_t{r.tiled}, int64_t{r.norm_groups}})
+        print.Add(field);
+    }
+    print.Add(c.recurrent_norm_eps);
+    print.Add(int64_t{c.router_bias});
+  }
   if (IsPlain(c)) return;
   for (const LayerShape& l : s.layers) {
     for (const int64_t size : {int64_t{l.heads}, int64_t{l.kv_heads}, int64_t{l.head_dim}, int64_t{l.window},

@@ -31,13 +31,15 @@ Transformer MakeTransformer(std::shared_ptr<const TensorStore> store, ModelConfi
   std::shared_ptr<const Weights> weights = Weights::Load(std::move(store), config);
   if (backend == nullptr) return {std::move(config), std::move(weights)};
   for (const LayerShape& layer : config.shape.layers) {
-    backend->CheckNeeds({.head_dim = layer.head_dim,
-                         .activation = ActivationOf(config.ffn),
-                         .embedding_scale = static_cast<float>(config.embedding_scale),
-                         .query_temperature = config.query_temperature.beta > 0,
-                         .mixture = layer.mixture.experts > 0,
-                         .sinks = config.sinks,
-                         .output_gate = layer.output_gate});
+    backend->CheckNeeds(
+        {.head_dim = layer.attends() ? layer.head_dim : config.shape.FirstAttending().head_dim,
+         .activation = ActivationOf(config.ffn),
+         .embedding_scale = static_cast<float>(config.embedding_scale),
+         .query_temperature = config.query_temperature.beta > 0,
+         .mixture = layer.mixture.experts > 0,
+         .sinks = config.sinks,
+         .output_gate = layer.output_gate,
+         .recurrence = !layer.attends()});
   }
   weights = Weights::Place(std::move(weights), *backend);
   return {std::move(config), std::move(weights)};

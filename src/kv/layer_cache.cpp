@@ -36,7 +36,7 @@ void Compact(std::vector<int32_t>& positions, std::span<const int32_t> kept) {
 
 LayerCache::LayerCache(DType dtype, int kv_heads, int head_dim, DeviceMemory* memory)
     : dtype_(dtype), kv_heads_(kv_heads), head_dim_(head_dim), keys_(memory), values_(memory) {
-  COPPICE_CHECK(kv_heads > 0 && head_dim > 0);
+  COPPICE_CHECK((kv_heads > 0 && head_dim > 0) || (kv_heads == 0 && head_dim == 0));
 }
 
 void LayerCache::Reserve(int64_t rows) {

@@ -18,7 +18,8 @@ namespace coppice {
 // head, in ascending order within each head; every head has the same number of rows.
 class LayerCache {
  public:
-  // In host memory, or in `memory`, which must outlive the cache.
+  // In host memory, or in `memory`, which must outlive the cache. A layer that does not attend has 0 kv_heads
+  // and head_dim, and its cache no rows.
   LayerCache(DType dtype, int kv_heads, int head_dim, DeviceMemory* memory = nullptr);
 
   // Allocates capacity for `rows` rows in total and keeps those already there.

@@ -33,6 +33,7 @@ struct PositionTraits {
   bool own_window_heads = false;   // layers with a window have heads of their own size
   // GGUF's converter permutes q and k for interleaved RoPE: Llama's, not Qwen2's.
   bool gguf_interleaved = false;
+  bool hf_rope_if_named = false;   // config.json: RoPE only where position_embedding_type is rope
   bool finetuned_rope = false;     // GGUF: no layer has RoPE where rope.scaling.finetuned is false
   int no_rope_every = 0;           // GGUF: every so many layers one has no RoPE; 0: none
   bool rope_in_windows = false;    // GGUF: layers without a window have no RoPE; a folder lists those with it
@@ -52,6 +53,10 @@ struct HfMixture {
   bool may_normalise = false;
   // decoder_sparse_step and mlp_only_layers say which layers have an FFN of intermediate_size instead.
   bool dense_layers = false;
+  bool may_lack = false;              // a number of experts of 0 means that there are none
+  const char* first_dense = nullptr;  // a number of first layers that have it
+  const char* bias = nullptr;         // a flag: experts are chosen with a bias
+  const char* scale = nullptr;        // a factor on the weights of experts
 };
 
 // A model_type of Hugging Face; of text_config where a folder nests it.
@@ -72,6 +77,7 @@ struct MixtureTraits {
   } shared = Shared::kNone;
   RouterKind router = RouterKind::kSoftmaxTopK;
   bool gguf_normalise = true;
+  double gguf_gating = 1;  // llama.cpp's number of the router, where a file gives it
   // GGUF files without a width of experts: feed_forward_length is that of the experts of a row together, not
   // of one.
   bool gguf_ffn_of_row = false;
@@ -80,7 +86,11 @@ struct MixtureTraits {
 enum class HeadNorm { kNone, kEachHead, kWholeWidth };
 
 // Where the weight of the gate on attention's output is.
-enum class OutputGate { kNone, kSeparate };
+enum class OutputGate {
+  kNone,
+  kSeparate,
+  kInQuery  // behind each head's rows of the query's matrix
+};
 
 // The layer does not know the architecture: it sees which weights exist.
 struct Architecture {
@@ -107,6 +117,10 @@ struct Architecture {
   bool multipliers = false;         // of embedding, residual, attention and logits, which its files give
   bool capped_logits = false;       // its files give a factor on logits and their cap
   bool gemma4_layers = false;       // ModelConfig::gemma4_layers, and what config_gemma4.h reads
+  // Of the layers that do not attend; kAttention: all do.
+  MixerKind state = MixerKind::kAttention;
+  int attention_every = 0;  // every so many layers one attends, where a file does not say
+  NameStyle names = NameStyle::kUsual;
   PositionTraits positions = {};
   MixtureTraits mixture = {};
 };

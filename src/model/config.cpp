@@ -11,6 +11,7 @@
 #include "model/config_gemma4.h"
 #include "model/config_keys.h"
 #include "model/config_mixture.h"
+#include "model/config_recurrent.h"
 #include "model/config_rope.h"
 #include "model/config_shape.h"
 
@@ -46,9 +47,17 @@ ModelConfig ConfigFromGguf(const GgufMetadata& m) {
   const KeyReader read{m.path(), [&](const std::string& k) { return m.Integer(k); },
                        [&](const std::string& k) { return m.Number(k); },
                        [&](const std::string& k) { return m.IsArray(k) ? m.Integers(k) : std::nullopt; }};
+  // A layer without heads of keys has a state instead, which ReadGgufMixers sees to.
+  KeyReader of_shape = read;
+  of_shape.list = [&, key = p + "attention.head_count_kv"](const std::string& k) {
+    std::optional<std::vector<int64_t>> values = read.list(k);
+    if (k != key || !values || values->empty() || row.state == MixerKind::kAttention) return values;
+    std::ranges::replace(*values, 0, std::max<int64_t>(1, std::ranges::max(*values)));
+    return values;
+  };
   RefuseOthers(m, p, row);
   ReadShape(
-      read,
+      of_shape,
       {p + "block_count", p + "embedding_length", GgufFfnKey(m, p, row.mixture), p + "attention.head_count",
        p + "attention.head_count_kv", p + "attention.key_length", p + "vocab_size", p + "context_length",
        row.norm == NormKind::kRms ? p + "attention.layer_norm_rms_epsilon"
@@ -57,6 +66,7 @@ ModelConfig ConfigFromGguf(const GgufMetadata& m) {
   ReadGgufMixture(m, read, p, row.mixture, c);
   ReadGgufPositions(m, read, p, row.positions, c);
   SetOutputGates(row, c);
+  ReadGgufMixers(m, read, p, row, c);
   if (row.gemma4_layers) ReadGgufGemma4(read, p, c);
   RefuseSoftcap(read, p + "attn_logit_softcapping");
   const std::string cap = p + "final_logit_softcapping";

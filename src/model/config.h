@@ -13,6 +13,8 @@
 
 namespace coppice {
 
+// Whose tensor names the files have.
+enum class NameStyle { kUsual, kLfm2 };
 enum class NormKind { kRms, kLayer };
 enum class EmbeddingNorm { kNone, kStored, kWeightless };
 enum class FfnKind { kSwiGlu, kGeGlu, kGelu, kSwiGluOai };
@@ -54,7 +56,8 @@ struct ModelConfig {
   ModelShape shape;
   int64_t context = 0;
   double norm_eps = 1e-5;
-  double post_norm_eps = 0;  // of the norms of what is added to x; 0: norm_eps
+  double recurrent_norm_eps = 1e-6;  // of the norm of what a recurrence gives
+  double post_norm_eps = 0;          // of the norms of what is added to x; 0: norm_eps
   NormKind norm = NormKind::kRms;
   FfnKind ffn = FfnKind::kSwiGlu;
   // LayerShape::rope is an index into it; the file's frequency factors are the first one's. Empty if the
@@ -65,18 +68,21 @@ struct ModelConfig {
   bool ffn_biases = false;                              // the FFN's linear maps have one
   bool all_biases = false;                              // every linear map and norm has a bias (BLOOM)
   EmbeddingNorm embedding_norm = EmbeddingNorm::kNone;  // right after the embedding
-  bool head_norms = false;   // a norm of each head of queries and keys, before RoPE
-  bool whole_norms = false;  // head_norms: one for all heads of a row
+  bool gate_in_query = false;  // LayerShape::output_gate: the query's matrix has both, head by head
+  bool head_norms = false;     // a norm of each head of queries and keys, before RoPE
+  bool whole_norms = false;    // head_norms: one for all heads of a row
   // Gemma 4's: values have a norm and may be the keys, a layer's output may be scaled as a whole, and a
   // mixture is beside the layer's FFN, with norms for each of them.
   bool gemma4_layers = false;
-  bool pre_norms = true;                   // a norm before attention and before the FFN
-  bool sinks = false;                      // each head of an attention has one (kernels/backend.h)
+  bool pre_norms = true;  // a norm before attention and before the FFN
+  bool sinks = false;     // each head of an attention has one (kernels/backend.h)
+  NameStyle names = NameStyle::kUsual;
   const char* gguf_ffn_norm = "ffn_norm";  // GGUF's name of the norm before the FFN
   double embedding_scale = 1;
   double logit_scale = 1;
-  double logit_cap = 0;    // c tanh(logit / c); 0: none
-  RouterRule router = {};  // of the layers with a mixture; `used` is MixtureShape's
+  double logit_cap = 0;     // c tanh(logit / c); 0: none
+  RouterRule router = {};   // of the layers with a mixture; `used` is MixtureShape's
+  bool router_bias = true;  // experts are chosen with the bias that a sigmoid's router may have
   QueryTemperature query_temperature = {};
   double attention_scale = 0;  // factor on q . k; 0: 1 / sqrt(head_dim)
   double norm_offset = 0;      // added to the weights of norms as stored; of the last one:

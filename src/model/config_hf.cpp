@@ -10,6 +10,7 @@
 #include "model/config_gemma4.h"
 #include "model/config_keys.h"
 #include "model/config_mixture.h"
+#include "model/config_recurrent.h"
 #include "model/config_rope.h"
 #include "model/config_shape.h"
 #include "model/hf_defaults.h"
@@ -84,16 +85,26 @@ void ReadBloom(const HfKeys& keys, const KeyReader& read, ModelConfig& c) {
     Refuse(keys.path, "apply_residual_connection_post_layernorm", "= true is not supported");
 }
 
+// The key of an FFN's width.
+std::string HfFfnKey(const HfKeys& keys, const HfArchitecture& architecture) {
+  if (architecture.row.state == MixerKind::kMamba2) return "shared_intermediate_size";
+  if (architecture.row.state == MixerKind::kShortConv && keys.Has("block_ff_dim")) return "block_ff_dim";
+  // Some types have no FFN but the experts.
+  return keys.Has("intermediate_size") ? "intermediate_size" : architecture.type.mixture.width;
+}
+
 void ReadLlamaKin(const HfKeys& keys, const KeyReader& read, const HfArchitecture& architecture,
                   ModelConfig& c) {
   const Architecture& row = architecture.row;
   ReadShape(read,
-            {"num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads",
-             "num_key_value_heads", "head_dim", "vocab_size", "max_position_embeddings", "rms_norm_eps"},
+            {"num_hidden_layers", "hidden_size", HfFfnKey(keys, architecture), "num_attention_heads",
+             "num_key_value_heads", "head_dim", "vocab_size", "max_position_embeddings",
+             row.names == NameStyle::kLfm2 ? "norm_eps" : "rms_norm_eps"},
             std::nullopt, c);
   ReadHfMixture(keys, read, architecture.type.mixture, row.mixture, c);
   ReadHfPositions(keys, read, row.positions, architecture.type.windows, c);
   SetOutputGates(row, c);
+  ReadHfMixers(keys, read, row, c);
   const nlohmann::json& known = HfDefaults().at(architecture.type.name);
   const bool gelu = row.ffn == FfnKind::kGeGlu;
   const char* key = known.contains("hidden_activation") ? "hidden_activation" : "hidden_act";
@@ -149,7 +160,9 @@ ModelConfig ReadText(const nlohmann::json& given, const std::string& type, const
     ReadLlamaKin(keys, read, architecture, c);
   }
   c.shape.vocab = read.Count("vocab_size", limits::kMaxVocab);
-  c.tied_head = tied.value_or(keys.Flag("tie_word_embeddings", false));
+  const char* tie =
+      row.names == NameStyle::kLfm2 && keys.Has("tie_embedding") ? "tie_embedding" : "tie_word_embeddings";
+  c.tied_head = tied.value_or(keys.Flag(tie, false));
   const std::set<std::string> of_reader = asked;
   RefuseOthersKeys(keys, of_reader);
   return c;

@@ -98,7 +98,8 @@ TEST(ConfigFromHf, UnsupportedArchitecturesGetTheirNameAndTheReason) {
                                                         {"gemma3n", "AltUp"},
                                                         {"glm4_moe", "mixture of experts"},
                                                         {"deepseek_v32", "indexer"},
-                                                        {"qwen3_5", "recurrent state"},
+                                                        {"qwen3_next", "recurrent state"},
+                                                        {"nemotron_h", "recurrent state"},
                                                         {"gpt_neox", "(llama, mistral, "}}) {
     const std::string message = HfRefusal({{"model_type", type}});
     EXPECT_THAT(message, HasSubstr("model_type = '" + std::string(type) + "' is not supported"));

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/limits.h"
+#include "model/config_shape.h"
 
 namespace coppice {
 
@@ -12,8 +13,6 @@ namespace {
 
 using Presence = MixtureTraits::Presence;
 using Shared = MixtureTraits::Shared;
-
-constexpr double kSoftmaxGating = 1;  // llama.cpp's numbers of expert_gating_func
 
 std::string LayerText(const std::string& key, size_t layer) {
   return fmt::format("{}, layer {}:", key, layer);
@@ -54,7 +53,7 @@ void SetMixtures(const MixtureSizes& sizes, const MixtureTraits& traits, ModelCo
 void RefuseVariations(const GgufMetadata& m, const KeyReader& read, const std::string& prefix,
                       const MixtureTraits& traits) {
   for (const auto& [key, neutral] :
-       {std::pair{"expert_gating_func", kSoftmaxGating}, std::pair{"expert_group_count", 1.0},
+       {std::pair{"expert_gating_func", traits.gguf_gating}, std::pair{"expert_group_count", 1.0},
         std::pair{"expert_group_used_count", 1.0}, std::pair{"interleave_moe_layer_step", 1.0},
         std::pair{"moe_every_n_layers", 1.0}, std::pair{"expert_group_scale", 1.0},
         std::pair{"experts_per_group", 1.0}}) {
@@ -195,8 +194,18 @@ void ReadHfMixture(const HfKeys& keys, const KeyReader& read, const HfMixture& n
   if (one && other && *one != *other) {
     Refuse(keys.path, "num_experts", fmt::format("= {} differs from num_local_experts = {}", *one, *other));
   }
+  if (names.may_lack && keys.Integer(names.experts).value_or(0) == 0) {
+    for (const char* unused : {names.used, names.width}) keys.Has(unused);
+    return;
+  }
   sizes.dense =
       names.dense_layers ? DenseLayers(keys, read, layers) : std::vector<bool>(c.shape.layers.size(), false);
+  if (names.first_dense != nullptr) {
+    const int64_t first = keys.Integer(names.first_dense).value_or(0);
+    if (first < 0 || first > layers)
+      Refuse(keys.path, names.first_dense, fmt::format("= {} is not from 0 to the {} layers", first, layers));
+    std::fill_n(sizes.dense.begin(), first, true);
+  }
   const bool normalise = !names.may_normalise || keys.Flag("norm_topk_prob", false);
   const int64_t used = read.Count(sizes.used_key, limits::kMaxExperts);
   const int64_t width = read.Count(names.width, limits::kMaxHidden);
@@ -215,6 +224,8 @@ void ReadHfMixture(const HfKeys& keys, const KeyReader& read, const HfMixture& n
   CheckUsed(keys.path, sizes);
   SetMixtures(sizes, traits, c);
   c.router.normalise = normalise && traits.router != RouterKind::kTopKSoftmax;
+  c.router_bias = names.bias == nullptr || keys.Flag(names.bias, true);
+  if (names.scale != nullptr) c.router.scale = static_cast<float>(ReadMultiplier(read, names.scale));
 }
 
 void RenameExperts(nlohmann::json& j) {

@@ -351,6 +351,9 @@ void ReadHfPositions(const HfKeys& keys, const KeyReader& read, const PositionTr
   } else {
     ReadRope(keys, read, traits, c);
   }
+  if (traits.hf_rope_if_named && keys.Text("position_embedding_type") != "rope") {
+    for (LayerShape& layer : c.shape.layers) layer.rope = kNoRope;
+  }
   if (traits.no_rope_every == 0 && !traits.rope_in_windows) return;
   const int layers = c.shape.layer_count();
   const std::vector<bool> rotates =

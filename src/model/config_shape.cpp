@@ -25,6 +25,7 @@ void ApplyArchitecture(const Architecture& row, ModelConfig& c) {
   c.post_norm_eps = row.post_norm_eps;
   c.gguf_ffn_norm = row.gguf_ffn_norm;
   c.fused_hf = row.fused;
+  c.names = row.names;
 }
 
 void ReadShape(const KeyReader& read, const ShapeKeys& keys, std::optional<int64_t> default_ffn,
@@ -66,6 +67,7 @@ void RefuseSoftcap(const KeyReader& read, const std::string& key) {
 }
 
 void SetOutputGates(const Architecture& row, ModelConfig& c) {
+  c.gate_in_query = row.output_gate == OutputGate::kInQuery;
   for (LayerShape& layer : c.shape.layers) layer.output_gate = row.output_gate != OutputGate::kNone;
 }
 

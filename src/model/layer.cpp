@@ -30,6 +30,7 @@ int KeyBitsOf(const LayerShape& shape, const LayerWeights& weights) {
 AttentionShape AttentionOf(const ModelConfig& config, int layer, const LayerWeights& weights,
                            std::span<const float> alibi_slopes) {
   const LayerShape& s = config.shape.AnyLayer(layer);
+  if (!s.attends()) return {};
   const bool is_quantised = Info(weights.output.weight.dtype).block_elements > 1;
   return {.heads = s.heads,
           .kv_heads = s.kv_heads,
@@ -48,13 +49,15 @@ Layer::Layer(int index, const ModelConfig& config, const LayerWeights& weights,
       shape_(config.shape.AnyLayer(index)),
       config_(config),
       weights_(weights),
-      attention_(AttentionOf(config, index, weights, alibi_slopes)) {}
+      attention_(AttentionOf(config, index, weights, alibi_slopes)) {
+  if (!shape_.attends()) recurrent_.emplace(index, config, weights);
+}
 
 void Layer::Forward(Stream& x, const Pass& pass) const {
   x.Enter(index_);  // the policy still sees the scores of layer l-1
   x.seen().pause = [&pass] { pass.control.Pause(); };
   x.Choose(DecodePoint::kBeforeLayer, pass);  // drops rows, or takes tokens back
-  Attention(x, pass);                         // x', and the scores that the policy asked for
+  Mix(x, pass);                               // x', and the scores that the policy asked for
   x.Reach({index_, true});
   Retain(x, pass);  // evicts keys and values
   if (LastRowOnly(x)) x.KeepLastOnly(pass.backend);
@@ -63,6 +66,13 @@ void Layer::Forward(Stream& x, const Pass& pass) const {
   Ffn(rows, x, pass);  // x'' of these rows; the others keep x'
   RecordFfn(x, rows);
   EndRows(x, pass);
+}
+
+void Layer::Mix(Stream& x, const Pass& pass) const {
+  if (!recurrent_) return Attention(x, pass);
+  pass.workspace.Fit(shape());
+  recurrent_->Forward(x, LastRowOnly(x), pass);
+  x.SetDepth(index_ + 1);
 }
 
 void Layer::EndRows(Stream& x, const Pass& pass) const {

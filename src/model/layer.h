@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "model/config.h"
 #include "model/decode_batch.h"
 #include "model/pass.h"
+#include "model/recurrent_mixer.h"
 #include "model/stream.h"
 #include "model/weights.h"
 #include "policies/policy.h"
@@ -45,7 +47,7 @@ class Layer {
 
  protected:
   // The layer's arithmetic, which a dry run replaces (engine/dry_run.cpp).
-  virtual void Attention(Stream& x, const Pass& pass) const;
+  virtual void Mix(Stream& x, const Pass& pass) const;  // the attention, or the mixer with a state
   virtual void Ffn(const TokenSet& rows, Stream& x, const Pass& pass) const;
   // What follows the FFN (layer_end.cpp).
   virtual void EndRows(Stream& x, const Pass& pass) const;
@@ -66,6 +68,7 @@ class Layer {
 
  private:
   // layer_attention.cpp
+  void Attention(Stream& x, const Pass& pass) const;
   void StoreKeysValues(Stream& x, const std::vector<Tile>& tiles, const Pass& pass) const;
   void StoreTile(Stream& x, const Tile& tile, std::span<const int32_t> cache_rows, const Pass& pass) const;
   void StoreShares(Stream& x, std::span<const int32_t> cache_rows, const Pass& pass) const;
@@ -119,6 +122,7 @@ class Layer {
   // x += FFN(norm(x)), or the mixture in its place.
   void AddFfn(const std::vector<Tile>& tiles, MutableTensorView x, Workspace& ws, const RunControl& control,
               Backend& be) const;
+  void AttendStep(DecodeBatch& batch) const;
   OwnAttention OwnOf(const DecodeBatch::Part& part, const TensorView& queries) const;
   OwnAttention StoreOwn(const DecodeBatch::Part& part, MutableTensorView kv, MutableTensorView q,
                         Backend& be) const;
@@ -174,6 +178,7 @@ class Layer {
   const ModelConfig& config_;
   const LayerWeights& weights_;
   AttentionShape attention_;
+  std::optional<RecurrentMixer> recurrent_;  // in place of the attention
 };
 
 }  // namespace coppice

@@ -9,6 +9,7 @@
 #include "kv/key_summary.h"
 #include "kv/layer_cache.h"
 #include "model/ledger.h"
+#include "model/recurrent_state.h"
 #include "tensor/tensor.h"
 
 namespace coppice {
@@ -26,7 +27,8 @@ struct LayerState {
   std::unique_ptr<UnitKeys> units;    // null if the policy scores no units in decode
   std::unique_ptr<PageBounds> pages;  // null if the policy asks for no pages
   SinkKeys sinks;
-  StepCounts step;  // of the current decode step
+  RecurrentState recurrent;  // empty where the layer attends
+  StepCounts step;           // of the current decode step
 };
 
 }  // namespace coppice

@@ -11,6 +11,18 @@ namespace coppice {
 void Layer::Step(DecodeBatch& batch) const {
   Workspace& ws = batch.workspace();
   ws.Fit(shape());
+  if (recurrent_) {
+    recurrent_->Step(batch);
+  } else {
+    AttendStep(batch);
+  }
+  const std::vector<Tile> all = {{0, batch.rows(), ProductKind::kDecode}};
+  AddFfn(all, batch.hidden(), ws, {}, batch.backend());
+  End(all, batch.tokens(), batch.hidden(), ws, batch.backend());
+}
+
+void Layer::AttendStep(DecodeBatch& batch) const {
+  Workspace& ws = batch.workspace();
   Backend& be = batch.backend();
   const int64_t rows = batch.rows();
   const std::vector<Tile> all = {{0, rows, ProductKind::kDecode}};
@@ -32,9 +44,6 @@ void Layer::Step(DecodeBatch& batch) const {
   }
   AttendTogether(attention, attended, be);
   FinishAttention({batch.hidden(), attended, ProductKind::kDecode}, ProductEnd::kAdd, batch.hidden(), ws, be);
-
-  AddFfn(all, batch.hidden(), ws, {}, be);
-  End(all, batch.tokens(), batch.hidden(), ws, be);
 }
 
 void Layer::AddFfn(const std::vector<Tile>& tiles, MutableTensorView x, Workspace& ws,

@@ -21,7 +21,26 @@ double FfnWeights(const ModelShape& shape, const LayerShape& s) {
          static_cast<double>((shape.gated_ffn ? 3 : 2) * widths + m.experts + (m.shared_gate ? 1 : 0));
 }
 
+// Of a mixer with a state, kv is what every row runs: the projections, the convolution and the recurrence;
+// and qo what a row whose output is wanted runs besides.
+Unit RecurrentUnit(const ModelShape& shape, const LayerShape& layer) {
+  const RecurrentShape& s = layer.recurrent;
+  const double d = static_cast<double>(shape.hidden);
+  const auto channels = static_cast<double>(s.channels);
+  const auto values = static_cast<double>(s.value_width());
+  const bool recurs = s.key_heads > 0;
+  const bool delta = layer.mixer == MixerKind::kGatedDelta;
+  const double mixed = recurs ? channels : 3 * channels;
+  const double small = (delta ? 2 : 1) * s.value_heads;  // steps and betas
+  return {.kv = 2 * d * (mixed + small) + 2 * s.taps * channels + (delta ? 7 : 5) * values * s.key_dim,
+          .qo = (recurs ? 4 : 2) * d * values,
+          .ffn = 2 * FfnWeights(shape, layer),
+          .own = 0,
+          .pair = 0};
+}
+
 Unit UnitOf(const ModelShape& shape, const LayerShape& s) {
+  if (!s.attends()) return RecurrentUnit(shape, s);
   const double d = static_cast<double>(shape.hidden);
   const double c = s.head_dim;
   return {.kv = 4 * d * s.kv_heads * c,

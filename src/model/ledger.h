@@ -37,6 +37,9 @@ struct StepCounts {
 //              2 d G c more for a row whose key alone was computed; q 2 d H c more where attention's output
 //              has a gate. Of a mixture, I is the width of the k experts of a row and of the shared one
 //              together, and the router adds 2 d E to f
+//   state      of a layer that carries one, per row: 2 d (channels + heads' steps and betas)
+//              + 2 taps channels + 7 (gated delta; Mamba-2: 5) key_dim value_width + 4 d value_width; of a
+//              short convolution 2 d 3 channels + 2 taps channels + 2 d channels
 //   attention  causal, over all rows: 2 H c n^2; after p reused rows: 2 H c ((p + n)^2 - p^2);
 //              one row over n keys: 4 H c n; a sliding window limits the keys of a row
 //              an embedding of the layer's own, of width p: 6 d p

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "base/check.h"
@@ -22,13 +23,52 @@ Tensor CopyOf(const TensorView& from) {
 int64_t PrefixState::bytes() const {
   int64_t sum = hidden.bytes() + static_cast<int64_t>(tokens.size() * sizeof(int32_t));
   for (const Layer& layer : layers) sum += layer.keys.bytes() + layer.values.bytes();
+  for (const auto& checkpoint : checkpoints) {
+    for (const RecurrentSnapshot& state : checkpoint->layers) sum += state.bytes();
+  }
   return sum;
 }
 
-int64_t PrefixBytes(const ModelShape& shape, DType cache_type, LayerPoint point, int64_t tokens) {
+int64_t PrefixState::ReusableRows(int64_t rows) const {
+  if (!has_states) return rows;
+  int64_t most = 0;
+  for (const auto& checkpoint : checkpoints) {
+    if (checkpoint->rows <= rows) most = checkpoint->rows;
+  }
+  return most;
+}
+
+std::vector<int64_t> CheckpointsOf(int64_t rows, int64_t reused, int64_t tail,
+                                   std::span<const int64_t> turns) {
+  std::vector<int64_t> wanted;
+  for (int64_t row = kCheckpointEvery; row < rows; row += kCheckpointEvery) wanted.push_back(row);
+  for (const int64_t turn : turns) {
+    if (turn < rows) wanted.push_back(turn);
+  }
+  std::ranges::sort(wanted);
+  std::set<int64_t> kept = {rows};
+  // Queries that score are computed again, so a run of the same method ends its reuse in front of them.
+  if (tail > 1 && tail < rows) kept.insert(rows - tail);
+  int64_t last = rows;
+  int64_t near_end = 2;
+  for (auto row = wanted.rbegin(); row != wanted.rend(); ++row) {
+    const bool is_last_turn = near_end > 0 && std::ranges::binary_search(turns, *row);
+    if (!is_last_turn && *row > last - kLeastBetweenCheckpoints) continue;
+    near_end -= is_last_turn ? 1 : 0;
+    last = *row;
+    kept.insert(last);
+  }
+  kept.erase(kept.begin(), kept.upper_bound(reused));
+  return {kept.begin(), kept.end()};
+}
+
+int64_t PrefixBytes(const ModelShape& shape, DType cache_type, LayerPoint point, int64_t tokens,
+                    int64_t checkpoints) {
   int64_t row = point.layer < shape.layer_count() ? BytesOf(DType::kF32, shape.hidden) : 0;
   for (int l = 0; l < LayersWithKeys(point); ++l) row += 2 * BytesOf(cache_type, shape.layer(l).key_width());
-  return tokens * (row + static_cast<int64_t>(sizeof(int32_t)));
+  int64_t states = 0;
+  for (int l = 0; l < LayersWithKeys(point); ++l) states += shape.layer(l).state_bytes();
+  return tokens * (row + static_cast<int64_t>(sizeof(int32_t))) + checkpoints * states;
 }
 
 namespace {
@@ -126,6 +166,7 @@ PrefixRules RulesOf(const TokenPolicy& policy, int layers, int64_t tokens) {
 
 void RestoreKeys(const PrefixUse& use, size_t layer, LayerCache& cache) {
   COPPICE_CHECK(use.rows > 0 && use.rows <= use.state->rows());
+  if (cache.width() == 0) return;
   std::vector<int32_t> positions(static_cast<size_t>(use.rows));
   std::iota(positions.begin(), positions.end(), 0);
   const LayerCache::Fresh fresh = cache.Append(positions);
@@ -133,9 +174,20 @@ void RestoreKeys(const PrefixUse& use, size_t layer, LayerCache& cache) {
   CopyRows(use.state->layers[layer].values.view().Rows(0, use.rows), fresh.values);
 }
 
-PrefixCapture::PrefixCapture(LayerPoint point, int layers, int64_t rows)
-    : point_(point), layers_(layers), rows_(rows) {
+PrefixCapture::PrefixCapture(LayerPoint point, int layers, int64_t rows, std::vector<int64_t> checkpoints)
+    : point_(point), layers_(layers), rows_(rows), wanted_checkpoints_(std::move(checkpoints)) {
   COPPICE_CHECK(point > LayerPoint() && point <= (LayerPoint{layers, false}));
+}
+
+std::span<const int64_t> PrefixCapture::CheckpointsIn(int layer) const {
+  return !complete_ && layer < LayersWithKeys(point_) ? std::span<const int64_t>(wanted_checkpoints_)
+                                                      : std::span<const int64_t>();
+}
+
+void PrefixCapture::Add(int layer, int64_t checkpoint, RecurrentSnapshot state) {
+  std::vector<RecurrentSnapshot>& layers = checkpoints_[checkpoint];
+  layers.resize(static_cast<size_t>(layer) + 1);
+  layers.back() = std::move(state);
 }
 
 void PrefixCapture::CopyHidden(LayerPoint at, const TensorView& hidden) {
@@ -149,7 +201,11 @@ void PrefixCapture::Reach(LayerPoint at, const TensorView& hidden, const LayerCa
   if (complete_) return;
   if (at.after_attention) {
     COPPICE_CHECK(static_cast<size_t>(at.layer) == captured_.size());
-    captured_.push_back({CopyOf(Wanted(cache.keys())), CopyOf(Wanted(cache.values()))});
+    if (cache.width() == 0) {
+      captured_.emplace_back();
+    } else {
+      captured_.push_back({CopyOf(Wanted(cache.keys())), CopyOf(Wanted(cache.values()))});
+    }
   }
   // The states before layer 0 are the embeddings, which cost nothing to compute again.
   if (!hidden.empty() && at > LayerPoint() && (!at.after_attention || at == point_)) CopyHidden(at, hidden);
@@ -170,7 +226,16 @@ std::shared_ptr<const PrefixState> PrefixCapture::Take(std::vector<int32_t> toke
   state->layers = std::move(captured_);
   if (state->point.layer < layers_) state->hidden = std::move(hidden_);
   COPPICE_CHECK(state->hidden.rows() == (state->point.layer < layers_ ? state->rows() : 0));
-  for (const PrefixState::Layer& layer : state->layers) COPPICE_CHECK(layer.keys.rows() == state->rows());
+  for (const PrefixState::Layer& layer : state->layers) {
+    state->has_states |= layer.keys.cols() == 0;
+    COPPICE_CHECK(layer.keys.cols() == 0 || layer.keys.rows() == state->rows());
+  }
+  for (auto& [rows, layers] : checkpoints_) {
+    layers.resize(state->layers.size());  // a cancelled run has added states of its last layer, which it ends
+    state->checkpoints.push_back(
+        std::make_shared<const PrefixState::Checkpoint>(PrefixState::Checkpoint{rows, std::move(layers)}));
+  }
+  state->checkpoints.insert(state->checkpoints.begin(), inherited_.begin(), inherited_.end());
   return state;
 }
 

@@ -18,12 +18,14 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "formats/model_shape.h"
 #include "kv/layer_cache.h"
+#include "model/recurrent_state.h"
 #include "policies/policy.h"
 #include "tensor/tensor.h"
 
@@ -50,8 +52,14 @@ struct PrefixHint {
 // Immutable: sequences and caches share it.
 struct PrefixState {
   struct Layer {
-    Tensor keys;    // [tokens, kv_heads * head_dim] in the cache's type, after RoPE
+    Tensor keys;    // [tokens, kv_heads * head_dim] in the cache's type, after RoPE; empty without heads
     Tensor values;  // the same
+  };
+  // The states of the layers below the point behind the first `rows` tokens; empty where a layer attends. A
+  // state cannot be cut back as keys can, so reuse ends at one of these.
+  struct Checkpoint {
+    int64_t rows = 0;
+    std::vector<RecurrentSnapshot> layers;
   };
 
   PrefixOwner owner;
@@ -60,7 +68,13 @@ struct PrefixState {
   bool complete = true;       // false: the prefill was cancelled before its point
   std::vector<Layer> layers;  // the layers that have keys at the point
   Tensor hidden;              // [tokens, d] fp32 at the point; empty if no layer follows
+  // By rows, ascending. Empty if no layer below the point has a state. Shared with the entry from which a
+  // longer one took them over.
+  std::vector<std::shared_ptr<const Checkpoint>> checkpoints = {};
+  bool has_states = false;  // a layer below the point has one
 
+  // The most rows, up to `rows`, that a prompt can reuse; 0: none.
+  int64_t ReusableRows(int64_t rows) const;
   int64_t rows() const { return static_cast<int64_t>(tokens.size()); }
   int64_t bytes() const;
 };
@@ -73,8 +87,21 @@ inline int64_t DepthOf(LayerPoint point) {
   return 2 * int64_t{point.layer} + (point.after_attention ? 1 : 0);
 }
 
+// Rows of a prompt from one checkpoint to the next, at most: so many are computed again where a prompt leaves
+// an earlier one in the middle of a text. llama.cpp's server has 8,192.
+inline constexpr int64_t kCheckpointEvery = 4096;
+// And at least, but for the last ones: a checkpoint of all layers takes the memory of some thousand rows.
+inline constexpr int64_t kLeastBetweenCheckpoints = 256;
+
+// Of a prompt's first `rows` rows, of which `reused` are taken over: behind which of them its prefix keeps
+// states. `turns`: where parts of a conversation begin, ascending; the next prompt may differ from the last
+// two of them on. `tail`: PrefixRules::tail.
+std::vector<int64_t> CheckpointsOf(int64_t rows, int64_t reused, int64_t tail,
+                                   std::span<const int64_t> turns);
+
 // The size in bytes that a PrefixState of `tokens` tokens will have.
-int64_t PrefixBytes(const ModelShape& shape, DType cache_type, LayerPoint point, int64_t tokens);
+int64_t PrefixBytes(const ModelShape& shape, DType cache_type, LayerPoint point, int64_t tokens,
+                    int64_t checkpoints = 0);
 
 // What a policy allows a prompt to reuse from earlier prompts and to keep for later ones.
 struct PrefixRules {
@@ -108,11 +135,22 @@ class PrefixCapture {
   // nothing has been computed yet. `rows`: it copies the prompt's first rows alone, which must stay in every
   // layer below the point; kAllRows: all rows, which must.
   static constexpr int64_t kAllRows = -1;
-  PrefixCapture(LayerPoint point, int layers, int64_t rows = kAllRows);
+  // `checkpoints`: the rows behind which it keeps the states of layers, ascending; only where a layer below
+  // the point has one.
+  PrefixCapture(LayerPoint point, int layers, int64_t rows = kAllRows, std::vector<int64_t> checkpoints = {});
+
+  // The checkpoints that layer `layer` should add, if it has a state.
+  std::span<const int64_t> CheckpointsIn(int layer) const;
+  void Add(int layer, int64_t checkpoint, RecurrentSnapshot state);
 
   // Call it when the stream reaches `at`. `hidden` [tokens, d]: all rows of the prompt, or empty until a
   // reused prefix has joined. `cache`: that of the layer; Reach reads it only if `at` is after the attention.
   void Reach(LayerPoint at, const TensorView& hidden, const LayerCache& cache);
+
+  // Checkpoints of a state at the same point that the run takes over.
+  void Inherit(std::span<const std::shared_ptr<const PrefixState::Checkpoint>> earlier) {
+    inherited_.assign(earlier.begin(), earlier.end());
+  }
 
   // Returns what was captured in the prefill of `tokens`, the whole prompt, or null. Call it once.
   std::shared_ptr<const PrefixState> Take(std::vector<int32_t> tokens, const PrefixOwner& owner = {});
@@ -127,6 +165,9 @@ class PrefixCapture {
   bool complete_ = false;
   LayerPoint reached_;  // the point of hidden_
   std::vector<PrefixState::Layer> captured_;
+  std::vector<int64_t> wanted_checkpoints_;
+  std::map<int64_t, std::vector<RecurrentSnapshot>> checkpoints_;
+  std::vector<std::shared_ptr<const PrefixState::Checkpoint>> inherited_;
   Tensor hidden_;
 };
 

@@ -23,7 +23,8 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the file's numbers are read as they lie");
 
 constexpr char kMagic[8] = {'c', 'o', 'p', 'p', 'p', 'r', 'e', 'f'};
-constexpr uint32_t kVersion = 3;  // 2: one key width for all layers
+constexpr uint32_t kVersion = 4;  // 2: one key width for all layers; 3: no states of layers
+constexpr uint64_t kMostCheckpoints = 1 << 16;
 constexpr uint32_t kAfterAttention = 1;
 constexpr uint32_t kComplete = 2;
 constexpr size_t kPiece =
@@ -41,9 +42,10 @@ struct Head {
   uint64_t tokens;
   uint64_t sections;
   uint64_t file_bytes;
+  uint64_t checkpoints;
   PrefixOwner owner;
 };
-static_assert(sizeof(Head) == 88 && sizeof(Fingerprint) == 16);
+static_assert(sizeof(Head) == 96 && sizeof(Fingerprint) == 16);
 
 template <typename T>
 std::span<const std::byte> BytesOfVector(const std::vector<T>& values) {
@@ -55,11 +57,11 @@ std::span<const std::byte> BytesOfTensor(const Tensor& tensor) {
 }
 
 // What the head's checksum covers.
-std::vector<std::byte> BytesOfHead(const Head& head, const std::vector<uint64_t>& widths,
+std::vector<std::byte> BytesOfHead(const Head& head, const std::vector<uint64_t>& numbers,
                                    const std::vector<uint64_t>& checksums) {
   std::vector<std::byte> bytes;
   for (const auto part :
-       {std::as_bytes(std::span(&head, 1)), BytesOfVector(widths), BytesOfVector(checksums)})
+       {std::as_bytes(std::span(&head, 1)), BytesOfVector(numbers), BytesOfVector(checksums)})
     bytes.insert(bytes.end(), part.begin(), part.end());
   return bytes;
 }
@@ -73,6 +75,13 @@ void VisitSections(const PrefixState& state, Visit&& visit) {
     visit(BytesOfTensor(layer.values));
   }
   if (state.hidden.rows() > 0) visit(BytesOfTensor(state.hidden));
+  for (const auto& checkpoint : state.checkpoints) {
+    for (const RecurrentSnapshot& layer : checkpoint->layers) {
+      if (layer.bytes() == 0) continue;
+      visit(BytesOfTensor(layer.last));
+      visit(BytesOfTensor(layer.state));
+    }
+  }
 }
 
 class PrefixReader {
@@ -97,6 +106,10 @@ class PrefixReader {
   LayerPoint point() const { return point_; }
   bool complete() const { return (head_.flags & kComplete) != 0; }
   int64_t file_bytes() const { return static_cast<int64_t>(head_.file_bytes); }
+  std::optional<std::vector<int64_t>> checkpoints() const {
+    if (LayersWithStates() == 0) return std::nullopt;
+    return std::vector<int64_t>(checkpoints_.begin(), checkpoints_.end());
+  }
   int64_t SectionBytes() const;  // of all sections, which is also the size of the state in memory
 
   // These read the sections, in their order.
@@ -110,7 +123,10 @@ class PrefixReader {
     return tokens;
   }
   Tensor Matrix(DType type, int64_t cols, const char* what) {
-    Tensor tensor(type, static_cast<int64_t>(head_.tokens), cols);
+    return Matrix(type, static_cast<int64_t>(head_.tokens), cols, what);
+  }
+  Tensor Matrix(DType type, int64_t rows, int64_t cols, const char* what) {
+    Tensor tensor(type, rows, cols);
     Section({tensor.mutable_view().RowBytes(0), static_cast<size_t>(tensor.bytes())}, what);
     return tensor;
   }
@@ -120,6 +136,8 @@ class PrefixReader {
   void CheckHead();
   void CheckPoint();
   void CheckWidths(const std::vector<uint64_t>& widths);
+  void CheckCheckpoints() const;
+  int LayersWithStates() const;
   void CheckLength(int64_t stored_bytes);
   void Read(std::span<std::byte> to);
   void Section(std::span<std::byte> to, const char* what);
@@ -130,6 +148,7 @@ class PrefixReader {
   int fd_ = -1;
   Head head_{};
   LayerPoint point_;
+  std::vector<uint64_t> checkpoints_;
   std::vector<uint64_t> checksums_;
   size_t section_ = 0;
 };
@@ -153,14 +172,23 @@ void PrefixReader::Section(std::span<std::byte> to, const char* what) {
   }
 }
 
+int PrefixReader::LayersWithStates() const {
+  int count = 0;
+  for (int l = 0; l < LayersWithKeys(point_); ++l) count += format_.state(l).taps > 0 ? 1 : 0;
+  return count;
+}
+
 // No product here overflows, because CheckHead limits the fields: tokens <= 2^24, layers <= 2^10, widths <=
-// 2^24.
+// 2^24, checkpoints <= 2^16; and a state comes from the engine's own sizes.
 int64_t PrefixReader::SectionBytes() const {
   const auto tokens = static_cast<int64_t>(head_.tokens);
   auto row = static_cast<int64_t>(head_.hidden * sizeof(float) + sizeof(int32_t));
   for (int l = 0; l < LayersWithKeys(point_); ++l)
     row += 2 * BytesOf(format_.cache_type, format_.key_widths[static_cast<size_t>(l)]);
-  return tokens * row;
+  int64_t states = 0;
+  for (int l = 0; l < LayersWithKeys(point_); ++l)
+    states += format_.state(l).state_values() * int64_t{sizeof(float)};
+  return tokens * row + static_cast<int64_t>(head_.checkpoints) * states;
 }
 
 void PrefixReader::ReadHead() {
@@ -175,11 +203,15 @@ void PrefixReader::ReadHead() {
   std::vector<uint64_t> widths(static_cast<size_t>(LayersWithKeys(point_)));
   Read(std::as_writable_bytes(std::span(widths)));
   CheckWidths(widths);
+  checkpoints_.resize(static_cast<size_t>(head_.checkpoints));
+  Read(std::as_writable_bytes(std::span(checkpoints_)));
+  CheckCheckpoints();
   CheckLength(info.st_size);
   checksums_.resize(static_cast<size_t>(head_.sections));
   Read(std::as_writable_bytes(std::span(checksums_)));
   uint64_t of_head = 0;
   Read(std::as_writable_bytes(std::span(&of_head, 1)));
+  widths.insert(widths.end(), checkpoints_.begin(), checkpoints_.end());
   const std::vector<std::byte> bytes = BytesOfHead(head_, widths, checksums_);
   if (ChecksumOf(bytes) != of_head)
     throw Error("[prefix] {}: damaged: the checksum of its head does not match", path_);
@@ -224,7 +256,12 @@ void PrefixReader::CheckPoint() {
     throw Error("[prefix] {}: hidden states of width {}, the model's are {} wide", path_, head_.hidden,
                 format_.hidden);
   }
-  const auto sections = static_cast<uint64_t>(1 + 2 * LayersWithKeys(point_) + (parked ? 1 : 0));
+  const auto states = static_cast<uint64_t>(2 * LayersWithStates());
+  if (head_.checkpoints > kMostCheckpoints || (states == 0 && head_.checkpoints > 0)) {
+    throw Error("[prefix] {}: {} checkpoints of {} layers with states", path_, head_.checkpoints, states / 2);
+  }
+  const auto sections =
+      static_cast<uint64_t>(1 + 2 * LayersWithKeys(point_) + (parked ? 1 : 0)) + head_.checkpoints * states;
   if (head_.sections != sections)
     throw Error("[prefix] {}: {} sections, its states make {}", path_, head_.sections, sections);
 }
@@ -237,8 +274,20 @@ void PrefixReader::CheckWidths(const std::vector<uint64_t>& widths) {
   }
 }
 
+void PrefixReader::CheckCheckpoints() const {
+  uint64_t before = 0;
+  for (const uint64_t rows : checkpoints_) {
+    if (rows <= before || rows > head_.tokens) {
+      throw Error("[prefix] {}: a checkpoint behind {} of {} tokens, after one behind {}", path_, rows,
+                  head_.tokens, before);
+    }
+    before = rows;
+  }
+}
+
 void PrefixReader::CheckLength(int64_t stored_bytes) {
-  const uint64_t numbers = static_cast<uint64_t>(LayersWithKeys(point_)) + head_.sections + 1;
+  const uint64_t numbers =
+      static_cast<uint64_t>(LayersWithKeys(point_)) + head_.checkpoints + head_.sections + 1;
   const auto whole = static_cast<uint64_t>(SectionBytes()) + sizeof(Head) + numbers * sizeof(uint64_t);
   if (head_.file_bytes != whole || static_cast<uint64_t>(stored_bytes) != whole) {
     throw Error("[prefix] {}: {} bytes long, by its head {}, by its contents {}: it was cut or changed",
@@ -257,8 +306,9 @@ void WritePrefixFile(const PrefixState& state, const PrefixFormat& format, const
     checksums.push_back(ChecksumOf(section));
     bytes += section.size();
   });
-  const std::vector<uint64_t> widths(format.key_widths.begin(),
-                                     format.key_widths.begin() + LayersWithKeys(state.point));
+  std::vector<uint64_t> numbers(format.key_widths.begin(),
+                                format.key_widths.begin() + LayersWithKeys(state.point));
+  for (const auto& checkpoint : state.checkpoints) numbers.push_back(static_cast<uint64_t>(checkpoint->rows));
   Head head{.magic = {},
             .version = kVersion,
             .flags = (state.point.after_attention ? kAfterAttention : 0) | (state.complete ? kComplete : 0),
@@ -268,10 +318,11 @@ void WritePrefixFile(const PrefixState& state, const PrefixFormat& format, const
             .hidden = static_cast<uint64_t>(state.hidden.cols()),
             .tokens = state.tokens.size(),
             .sections = checksums.size(),
-            .file_bytes = sizeof(Head) + (widths.size() + checksums.size() + 1) * sizeof(uint64_t) + bytes,
+            .file_bytes = sizeof(Head) + (numbers.size() + checksums.size() + 1) * sizeof(uint64_t) + bytes,
+            .checkpoints = state.checkpoints.size(),
             .owner = state.owner};
   std::memcpy(head.magic, kMagic, sizeof(kMagic));
-  const std::vector<std::byte> start = BytesOfHead(head, widths, checksums);
+  const std::vector<std::byte> start = BytesOfHead(head, numbers, checksums);
   const uint64_t of_head = ChecksumOf(start);
   NewFile file(path, "prefix", NewFile::Mode::kOwnerOnly);  // the tokens reveal the prompt's text
   file.Append(start);
@@ -292,7 +343,8 @@ PrefixHead ReadPrefixHead(const std::string& path, const PrefixFormat& format) {
           .tokens = reader.Tokens(),
           .point = reader.point(),
           .complete = reader.complete(),
-          .file_bytes = reader.file_bytes()};
+          .file_bytes = reader.file_bytes(),
+          .checkpoints = reader.checkpoints()};
 }
 
 PrefixState ReadPrefixFile(const std::string& path, const PrefixFormat& format, int64_t most_bytes,
@@ -315,6 +367,20 @@ PrefixState ReadPrefixFile(const std::string& path, const PrefixFormat& format, 
   }
   if (state.point.layer < format.layers())
     state.hidden = reader.Matrix(DType::kF32, format.hidden, "hidden states");
+  const std::optional<std::vector<int64_t>> checkpoints = reader.checkpoints();
+  state.has_states = checkpoints.has_value();
+  for (const int64_t rows : checkpoints.value_or(std::vector<int64_t>())) {
+    PrefixState::Checkpoint checkpoint{rows, std::vector<RecurrentSnapshot>(state.layers.size())};
+    for (int l = 0; l < LayersWithKeys(state.point); ++l) {
+      const RecurrentShape shape = format.state(l);
+      if (shape.taps == 0) continue;
+      RecurrentSnapshot& layer = checkpoint.layers[static_cast<size_t>(l)];
+      layer.last = reader.Matrix(DType::kF32, shape.taps - 1, shape.channels, "convolutions");
+      layer.state =
+          reader.Matrix(DType::kF32, int64_t{shape.value_heads} * shape.key_dim, shape.value_dim, "states");
+    }
+    state.checkpoints.push_back(std::make_shared<const PrefixState::Checkpoint>(std::move(checkpoint)));
+  }
   return state;
 }
 

@@ -2,15 +2,17 @@
 // saves one.
 //
 // Little-endian, like every machine that this program runs on:
-//   head       fixed fields (prefix_file.cpp: Head), the key width of each layer that has keys, a checksum
-//              per section, and a checksum over all of these
-//   sections   the tokens; for each layer its keys, then its values; the hidden states, if there are any
+//   head       fixed fields (prefix_file.cpp: Head), the key width of each layer below the point, the rows of
+//              each checkpoint, a checksum per section, and a checksum over all of these
+//   sections   the tokens; for each layer its keys, then its values; the hidden states, if there are any; for
+//              each checkpoint and each layer with a state the convolution's last rows, then the state
 // A file is written under another name, synced, and renamed, so it exists complete or not at all. Reading
 // trusts nothing: it checks every field against the engine's own format and the file's length before it
 // allocates memory, and every section against its checksum.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,11 +26,16 @@ namespace coppice {
 struct PrefixFormat {
   Fingerprint fingerprint;  // of everything that may change a bit of a state: model, backend, ISA, arithmetic
   DType cache_type = DType::kBF16;
-  std::vector<int64_t> key_widths;  // [layers] kv_heads * head_dim
+  std::vector<int64_t> key_widths;          // [layers] kv_heads * head_dim
+  std::vector<RecurrentShape> states = {};  // [layers], without taps where a layer attends; or empty
   int64_t hidden = 0;
   int64_t vocab = 0;
 
   int layers() const { return static_cast<int>(key_widths.size()); }
+  // Of a layer that attends it has no channels.
+  RecurrentShape state(int layer) const {
+    return states.empty() ? RecurrentShape() : states[static_cast<size_t>(layer)];
+  }
 };
 
 // The contents of a file's head and of its token section.
@@ -38,6 +45,7 @@ struct PrefixHead {
   LayerPoint point;
   bool complete = true;
   int64_t file_bytes = 0;
+  std::optional<std::vector<int64_t>> checkpoints;  // rows; nullopt: no layer below the point has a state
 };
 
 // Throws Error, naming the file, if it cannot be written; an existing file is then unchanged, as it is when

@@ -69,18 +69,25 @@ class PrefixFile : public testing::Test {
     }
     return error;
   }
-  // Where the checksum of the head lies: behind its fields, a width for each layer with keys, and a checksum
-  // for each section. At most at the end of the bytes, which are at least 96.
+  // Where the checksum of the head lies: behind its fields, a width for each layer below the point, the rows
+  // of each checkpoint, and a checksum for each section. At most at the end of the bytes, which are at least
+  // 104.
   static size_t HeadEnd(const std::string& bytes) {
     uint32_t flags = 0;
     uint32_t layer = 0;
     uint64_t sections = 0;
+    uint64_t checkpoints = 0;
     std::memcpy(&flags, bytes.data() + 12, sizeof(flags));
     std::memcpy(&layer, bytes.data() + 32, sizeof(layer));
     std::memcpy(&sections, bytes.data() + 56, sizeof(sections));
-    const uint64_t most = (bytes.size() - 96) / 8;
-    const uint64_t widths = std::min<uint64_t>(uint64_t{layer} + (flags & 1), most);
-    return 88 + 8 * (widths + std::min(sections, most - widths));
+    std::memcpy(&checkpoints, bytes.data() + 72, sizeof(checkpoints));
+    uint64_t left = (bytes.size() - 104) / 8;
+    size_t end = 96;
+    for (const uint64_t numbers : {uint64_t{layer} + (flags & 1), checkpoints, sections}) {
+      end += 8 * std::min(numbers, left);
+      left -= std::min(numbers, left);
+    }
+    return end;
   }
   static void Sign(std::string& bytes) {
     const size_t end = HeadEnd(bytes);
@@ -90,7 +97,10 @@ class PrefixFile : public testing::Test {
   // A changed head with a correct checksum, as a forger would write it.
   template <typename T>
   std::string Forged(size_t offset, T value) {
-    std::string bytes = Good();
+    return Forged(Good(), offset, value);
+  }
+  template <typename T>
+  static std::string Forged(std::string bytes, size_t offset, T value) {
     std::memcpy(bytes.data() + offset, &value, sizeof(T));
     Sign(bytes);
     return bytes;
@@ -179,17 +189,17 @@ TEST_F(PrefixFile, Row24ForgedHeads) {
   EXPECT_THAT(ErrorFor(Forged<char>(0, 'C')), HasSubstr("does not begin as one"));
   EXPECT_THAT(ErrorFor(Forged<uint32_t>(8, 2)),
               HasSubstr("of version 2 of this format, and this program reads "
-                        "version 3 alone: an older program wrote it"));
-  EXPECT_THAT(ErrorFor(Forged<uint32_t>(8, 4)), HasSubstr("version 4"));
-  EXPECT_THAT(ErrorFor(Forged<uint32_t>(8, 4)), HasSubstr("a newer program wrote it"));
+                        "version 4 alone: an older program wrote it"));
+  EXPECT_THAT(ErrorFor(Forged<uint32_t>(8, 5)), HasSubstr("version 5"));
+  EXPECT_THAT(ErrorFor(Forged<uint32_t>(8, 5)), HasSubstr("a newer program wrote it"));
   EXPECT_THAT(ErrorFor(Forged<uint32_t>(12, 4)), HasSubstr("flags 4"));
   EXPECT_THAT(ErrorFor(Forged<uint32_t>(32, 3)), HasSubstr("sections"));
   EXPECT_THAT(ErrorFor(Forged<uint32_t>(32, 4)), HasSubstr("layer 4"));
   EXPECT_THAT(ErrorFor(Forged<uint32_t>(32, 0xffffffff)), HasSubstr("has 4 layers"));
   EXPECT_THAT(ErrorFor(Forged<uint32_t>(36, 7)), HasSubstr("keys of type 7"));
-  EXPECT_THAT(ErrorFor(Forged<uint64_t>(96, uint64_t{1} << 60)),
+  EXPECT_THAT(ErrorFor(Forged<uint64_t>(104, uint64_t{1} << 60)),
               HasSubstr("keys of width 1152921504606846976 in layer 1, the engine's are 8 wide"));
-  EXPECT_THAT(ErrorFor(Forged<uint64_t>(88, 8)), HasSubstr("keys of width 8 in layer 0"));
+  EXPECT_THAT(ErrorFor(Forged<uint64_t>(96, 8)), HasSubstr("keys of width 8 in layer 0"));
   EXPECT_THAT(ErrorFor(Forged<uint64_t>(40, 0)), HasSubstr("hidden states of width 0"));
   // cell_count (CVE-2026-43629): none, too many, and enough to overflow the product.
   for (const uint64_t tokens : {uint64_t{0}, uint64_t{1} << 25, uint64_t{1} << 62, ~uint64_t{0}})
@@ -197,6 +207,62 @@ TEST_F(PrefixFile, Row24ForgedHeads) {
   EXPECT_THAT(ErrorFor(Forged<uint64_t>(48, uint64_t{1} << 24)), HasSubstr("cut or changed"));
   EXPECT_THAT(ErrorFor(Forged<uint64_t>(56, uint64_t{1} << 61)), HasSubstr("sections"));
   EXPECT_THAT(ErrorFor(Forged<uint64_t>(64, 104)), HasSubstr("cut or changed"));
+  EXPECT_THAT(ErrorFor(Forged<uint64_t>(72, 1)), HasSubstr("1 checkpoints of 0 layers with states"));
+}
+
+// Layer 1 has a state in place of keys.
+PrefixFormat FormatWithStates() {
+  PrefixFormat f = Format();
+  f.key_widths[1] = 0;
+  f.states.resize(4);
+  f.states[1] = {.taps = 3, .channels = 5, .key_heads = 1, .value_heads = 2, .key_dim = 3, .value_dim = 4};
+  return f;
+}
+
+PrefixState StateWithCheckpoints(const std::vector<int64_t>& rows) {
+  PrefixState state = MakeState({2, true});
+  state.layers[1] = {};
+  state.has_states = true;
+  for (const int64_t at : rows) {
+    PrefixState::Checkpoint checkpoint{at, std::vector<RecurrentSnapshot>(3)};
+    checkpoint.layers[1] = {Filled(DType::kF32, 2, 5, static_cast<int>(at)), Filled(DType::kF32, 6, 4, 7)};
+    state.checkpoints.push_back(std::make_shared<const PrefixState::Checkpoint>(std::move(checkpoint)));
+  }
+  return state;
+}
+
+TEST_F(PrefixFile, StatesAtCheckpoints) {
+  const PrefixFormat format = FormatWithStates();
+  const std::string path = dir_.Path("states.prefix");
+  for (const std::vector<int64_t>& rows : {std::vector<int64_t>{}, {5, 36, 37}}) {
+    const PrefixState state = StateWithCheckpoints(rows);
+    WritePrefixFile(state, format, path);
+    EXPECT_EQ(ReadPrefixHead(path, format).checkpoints, rows);
+    const PrefixState read = ReadPrefixFile(path, format);
+    EXPECT_EQ(read.bytes(), state.bytes());
+    EXPECT_TRUE(read.has_states);
+    ASSERT_EQ(read.checkpoints.size(), rows.size());
+    for (size_t i = 0; i < rows.size(); ++i) {
+      EXPECT_EQ(read.checkpoints[i]->rows, rows[i]);
+      const RecurrentSnapshot& was = state.checkpoints[i]->layers[1];
+      const RecurrentSnapshot& is = read.checkpoints[i]->layers[1];
+      EXPECT_EQ(std::memcmp(is.last.view().data, was.last.view().data, 2 * 5 * 4), 0);
+      EXPECT_EQ(std::memcmp(is.state.view().data, was.state.view().data, 6 * 4 * 4), 0);
+    }
+  }
+  const std::string good = ReadFile(path);
+  EXPECT_EQ(ErrorFor(Forged<uint64_t>(good, 120, 5), format), "no error");
+  EXPECT_THAT(ErrorFor(Forged<uint64_t>(good, 120, 0), format),
+              HasSubstr("behind 0 of 37 tokens, after one"));
+  EXPECT_THAT(ErrorFor(Forged<uint64_t>(good, 120, 36), format),
+              HasSubstr("behind 36 of 37 tokens, after one"));
+  EXPECT_THAT(ErrorFor(Forged<uint64_t>(good, 136, 38), format),
+              HasSubstr("behind 38 of 37 tokens, after one"));
+  EXPECT_THAT(ErrorFor(Forged<uint64_t>(good, 72, 2), format), HasSubstr("sections"));
+  EXPECT_THAT(ErrorFor(Forged<uint64_t>(good, 72, uint64_t{1} << 62), format), HasSubstr("checkpoints"));
+  std::string damaged = good;
+  damaged[damaged.size() - 3] = static_cast<char>(damaged[damaged.size() - 3] ^ 1);
+  EXPECT_THAT(ErrorFor(damaged, format), HasSubstr("the checksum of its states"));
 }
 
 // A sparse file that claims 16 million tokens is refused because of its length, not because memory runs out.
@@ -274,7 +340,7 @@ TEST_F(PrefixFile, Mutation) {
     if (bytes == good) continue;
     EXPECT_NE(ErrorFor(bytes), "no error") << round;
     // The same with a consistent head.
-    if (bytes.size() < 96) continue;
+    if (bytes.size() < 104) continue;
     Sign(bytes);
     ErrorFor(bytes);
   }

@@ -23,6 +23,15 @@ std::vector<int32_t> StoredTokens(const LayerState& layer) {
   return stored;
 }
 
+// The tokens that a layer with a state has read.
+std::vector<int32_t> ReadTokens(const SequenceState& sequence, int layer) {
+  std::vector<int32_t> read;
+  for (size_t p = 0; p < sequence.depth.size(); ++p) {
+    if (sequence.depth[p] > layer) read.push_back(static_cast<int32_t>(p));
+  }
+  return read;
+}
+
 // By process: the positions of the rows that it computes.
 std::vector<std::vector<int32_t>> ComputedBy(const Stream& x) {
   std::vector<std::vector<int32_t>> positions(static_cast<size_t>(x.deal().processes()));
@@ -95,8 +104,10 @@ void RecordFfn(Stream& x, const TokenSet& rows) {
   sequence.ledger.layer(layer).ended_rows = x.rows();
   if (sequence.trace == nullptr) return;
   TraceLayer record;
-  record.kept = StoredTokens(sequence.layer(layer));
-  record.rows_per_head = sequence.layer(layer).cache.rows();
+  const LayerCache& cache = sequence.layer(layer).cache;
+  const bool attends = cache.width() > 0;
+  record.kept = attends ? StoredTokens(sequence.layer(layer)) : ReadTokens(sequence, layer);
+  record.rows_per_head = attends ? cache.rows() : std::ssize(record.kept);
   record.density = sequence.ledger.layer(layer).density;
   const std::span<const int32_t> seen = x.seen().positions;
   // The reused prefix ran its FFN once, in an earlier prompt.

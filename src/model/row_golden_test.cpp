@@ -113,8 +113,8 @@ class RowGolden : public testing::TestWithParam<RowCase> {
 TEST_P(RowGolden, Prefill) {
   const Transformer model = Load();
   const nlohmann::json golden = ReadJsonFile(kRows + GetParam().name + "/logits.json");
-  ASSERT_EQ(golden["sequences"].size(), 3u);
-  for (size_t s = 0; s < 3; ++s) {
+  ASSERT_GE(golden["sequences"].size(), 3u);  // and a long one of layers with a state
+  for (size_t s = 0; s < golden["sequences"].size(); ++s) {
     const auto tokens = golden["sequences"][s].get<std::vector<int32_t>>();
     const auto count = static_cast<int64_t>(tokens.size());
     for (const int64_t tile : {int64_t{512}, int64_t{5}}) {
@@ -130,14 +130,16 @@ TEST_P(RowGolden, Prefill) {
   ExpectSmallErrors();
 }
 
-// Each token after the prompt is a step of its own, alone and together with another sequence.
+// Each of the last tokens is a step of its own, alone and together with another sequence.
 TEST_P(RowGolden, Decode) {
   const Transformer model = Load();
   const nlohmann::json golden = ReadJsonFile(kRows + GetParam().name + "/logits.json");
-  const auto tokens = golden["sequences"][2].get<std::vector<int32_t>>();
+  const auto tokens = golden["sequences"].back().get<std::vector<int32_t>>();
+  const nlohmann::json& want = golden["logits"].back();
+  ASSERT_GE(tokens.size(), 26u);
   const auto count = static_cast<int64_t>(tokens.size());
   // Keys of a long RoPE are those of a long prompt from its first token on.
-  const size_t begin = KeysDependOnLength(model.config(), count) ? 17 : 3;
+  const size_t begin = tokens.size() - (KeysDependOnLength(model.config(), count) ? 9 : 23);
   const std::span<const int32_t> prompt(tokens.data(), begin);
   SequenceState alone = model.NewSequence(std::ssize(prompt), count, *backend_);
   SequenceState first = model.NewSequence(std::ssize(prompt), count, *backend_);
@@ -147,10 +149,10 @@ TEST_P(RowGolden, Decode) {
   Tensor logits;
   for (SequenceState* sequence : {&alone, &first, &second})
     model.Prefill(prompt, {dense, *sequence, ws, *backend_}, logits);
-  ExpectRow(logits.view().Row<float>(0), golden["logits"][2][begin - 1]);
+  ExpectRow(logits.view().Row<float>(0), want[begin - 1]);
   for (size_t at = begin; at < tokens.size(); ++at) {
     model.Decode(tokens[at], {dense, alone, ws, *backend_}, logits);
-    ExpectRow(logits.view().Row<float>(0), golden["logits"][2][at]);
+    ExpectRow(logits.view().Row<float>(0), want[at]);
     Tensor of_first;
     Tensor of_second;
     const Pass of_one{dense, first, ws, *backend_};
@@ -160,8 +162,8 @@ TEST_P(RowGolden, Decode) {
     DecodeStep other{token, of_other, of_second};
     DecodeStep* steps[] = {&one, &other};
     model.DecodeTogether(steps);
-    ExpectRow(of_first.view().Row<float>(0), golden["logits"][2][at]);
-    ExpectRow(of_second.view().Row<float>(0), golden["logits"][2][at]);
+    ExpectRow(of_first.view().Row<float>(0), want[at]);
+    ExpectRow(of_second.view().Row<float>(0), want[at]);
   }
   ExpectSmallErrors();
 }

@@ -43,7 +43,7 @@ int64_t TokenBytes(const ModelShape& shape, DType cache_type) {
 void CheckCacheType(const ModelShape& shape, DType cache_type) {
   const DTypeInfo& type = Info(cache_type);
   for (const LayerShape& layer : shape.layers) {
-    if (layer.head_dim % type.block_elements == 0) continue;
+    if (!layer.attends() || layer.head_dim % type.block_elements == 0) continue;
     throw Error(
         "[model] keys and values cannot be kept in {}: its blocks have {} values, the heads of this {} model "
         "{}",
@@ -92,6 +92,12 @@ void SequenceState::RestorePrefix() {
   for (size_t l = 0; l < prefix.state->layers.size(); ++l) {
     layers[l].cache.Reserve(prompt_tokens + RoomForAnswer());
     RestoreKeys(prefix, l, layers[l].cache);
+    if (layers[l].cache.width() > 0) continue;
+    const auto& checkpoints = prefix.state->checkpoints;
+    const auto at = std::ranges::find_if(
+        checkpoints, [&](const auto& checkpoint) { return checkpoint->rows == prefix.rows; });
+    COPPICE_CHECK(at != checkpoints.end());
+    layers[l].recurrent.now = (*at)->layers[l].Clone();
   }
   ledger.cached_tokens = prefix.rows;
 }
@@ -105,7 +111,13 @@ void SequenceState::Reserve(int l, int64_t rows) { layer(l).cache.Reserve(rows +
 void SequenceState::DropKeys(int l) { layer(l).cache.Clear(); }
 
 void SequenceState::DropLast(int64_t tokens) {
-  for (LayerState& layer : layers) layer.cache.DropLast(tokens);
+  for (LayerState& layer : layers) {
+    if (layer.cache.width() == 0) {
+      layer.recurrent.DropLast(tokens);
+    } else {
+      layer.cache.DropLast(tokens);
+    }
+  }
   depth.resize(depth.size() - static_cast<size_t>(tokens));
   this->tokens.resize(depth.size());
   ledger.DropTokens(tokens);
@@ -113,14 +125,18 @@ void SequenceState::DropLast(int64_t tokens) {
 
 int64_t SequenceState::kv_bytes() const {
   int64_t bytes = 0;
-  for (const LayerState& layer : layers) bytes += layer.cache.bytes();
+  for (const LayerState& layer : layers) bytes += layer.cache.bytes() + layer.recurrent.bytes();
   return bytes;
 }
 
 int64_t SequenceState::dense_kv_bytes(int64_t tokens) const {
   int64_t token = 0;
-  for (const LayerState& layer : layers) token += 2 * BytesOf(layer.cache.dtype(), layer.cache.width());
-  return tokens * token;
+  int64_t states = 0;
+  for (const LayerState& layer : layers) {
+    token += 2 * BytesOf(layer.cache.dtype(), layer.cache.width());
+    states += layer.recurrent.bytes();
+  }
+  return tokens * token + states;
 }
 
 }  // namespace coppice

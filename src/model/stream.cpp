@@ -36,6 +36,10 @@ std::vector<int32_t> Stream::Tokens() const {
   return tokens;
 }
 
+int64_t Stream::RowOf(int64_t position) const {
+  return std::ranges::lower_bound(positions_, position) - positions_.begin();
+}
+
 void Stream::Enter(int layer) {
   seen_.layer = layer;
   Reach({layer, false});

@@ -30,7 +30,9 @@ class Stream {
   bool prefill() const { return seen_.phase == Phase::kPrefill; }
   bool last_row_only() const { return last_row_only_; }
   int64_t rows() const { return static_cast<int64_t>(positions_.size()); }
-  const std::vector<int32_t>& positions() const { return positions_; }           // [rows] ascending
+  const std::vector<int32_t>& positions() const { return positions_; }  // [rows] ascending
+  // The first row whose position is at least this; rows() if none is.
+  int64_t RowOf(int64_t position) const;
   std::vector<int32_t> Tokens() const;                                           // [rows] their ids
   MutableTensorView hidden() { return hidden_.mutable_view().Rows(0, rows()); }  // [rows, d] fp32
   SequenceState& sequence() { return sequence_; }

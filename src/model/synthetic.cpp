@@ -95,10 +95,6 @@ class SyntheticStore final : public TensorStore {
   std::map<std::string, size_t, std::less<>> index_;
 };
 
-}  // namespace
-
-namespace {
-
 constexpr const char* kRopeFactors = "rope_freqs.weight";
 
 // As llama.cpp's converter stores them: the router and biases in fp32, all experts in one tensor.
@@ -114,6 +110,30 @@ void AddExperts(const std::string& p, int64_t hidden, const MixtureShape& m, DTy
   plans.push_back({p + "ffn_gate_exps.weight", {m.experts, m.width, hidden}, type});
   plans.push_back({p + "ffn_up_exps.weight", {m.experts, m.width, hidden}, type});
   plans.push_back({p + "ffn_down_exps.weight", {m.experts, hidden, m.width}, type});
+}
+
+// Of a gated delta rule, as llama.cpp's converter stores it.
+void AddStateTensors(const std::string& p, int64_t hidden, const RecurrentShape& s, DType type,
+                     std::vector<SyntheticModel::TensorPlan>& plans) {
+  plans.push_back({p + "attn_qkv.weight", {s.channels, hidden}, type});
+  plans.push_back({p + "attn_gate.weight", {s.value_width(), hidden}, type});
+  plans.push_back({p + "ssm_alpha.weight", {s.value_heads, hidden}, type});
+  plans.push_back({p + "ssm_beta.weight", {s.value_heads, hidden}, type});
+  plans.push_back({p + "ssm_conv1d.weight", {s.channels, s.taps}, DType::kF32});
+  plans.push_back({p + "ssm_a", {s.value_heads}, DType::kF32});
+  plans.push_back({p + "ssm_dt.bias", {s.value_heads}, DType::kF32});
+  plans.push_back({p + "ssm_norm.weight", {s.value_dim}, DType::kF32});
+  plans.push_back({p + "ssm_out.weight", {hidden, s.value_width()}, type});
+}
+
+// As llama.cpp's converter stores them: a shared expert beside the others.
+void AddSharedExpert(const std::string& p, int64_t hidden, const MixtureShape& m, DType type,
+                     std::vector<SyntheticModel::TensorPlan>& plans) {
+  if (m.shared_width == 0) return;
+  plans.push_back({p + "ffn_gate_shexp.weight", {m.shared_width, hidden}, type});
+  plans.push_back({p + "ffn_up_shexp.weight", {m.shared_width, hidden}, type});
+  plans.push_back({p + "ffn_down_shexp.weight", {hidden, m.shared_width}, type});
+  if (m.shared_gate) plans.push_back({p + "ffn_gate_inp_shexp.weight", {1, hidden}, DType::kF32});
 }
 
 // Of all layers in one tensor each, and the factors of Gemma 4's ropes in layers without a window.
@@ -147,6 +167,18 @@ std::vector<SyntheticModel::TensorPlan> SyntheticModel::Tensors() const {
     if (s.post_norms) norm(p + "post_attention_norm");
     if (s.post_norms) norm(p + "post_ffw_norm");
   };
+  const auto add_ffn = [&](const std::string& p, const LayerShape& layer) {
+    norm(p + config.gguf_ffn_norm);
+    if (layer.mixture.experts > 0) {
+      AddExperts(p, s.hidden, layer.mixture, type, /*biases=*/config.sinks, plans);
+      return AddSharedExpert(p, s.hidden, layer.mixture, other_type(), plans);
+    }
+    if (s.gated_ffn) matrix(p + "ffn_gate", layer.ffn, s.hidden);
+    matrix(p + "ffn_up", layer.ffn, s.hidden);
+    if (bloom) vector(p + "ffn_up.bias", layer.ffn);
+    matrix(p + "ffn_down", s.hidden, layer.ffn);
+    if (bloom) vector(p + "ffn_down.bias", s.hidden);
+  };
   matrix("token_embd", s.vocab, s.hidden);
   if (config.embedding_norm == EmbeddingNorm::kStored) norm("token_embd_norm");
   const std::vector<LayerShape> layers = s.AllLayers();
@@ -157,11 +189,16 @@ std::vector<SyntheticModel::TensorPlan> SyntheticModel::Tensors() const {
     const int64_t q = layer.query_width();
     const int64_t kv = layer.key_width();
     norm(p + "attn_norm");
+    if (!layer.attends()) {
+      AddStateTensors(p, s.hidden, layer.recurrent, other_type(), plans);
+      add_ffn(p, layer);
+      continue;
+    }
     if (bloom) {
       matrix(p + "attn_qkv", q + 2 * kv, s.hidden);
       vector(p + "attn_qkv.bias", q + 2 * kv);
     } else {
-      matrix(p + "attn_q", q, s.hidden);
+      matrix(p + "attn_q", config.gate_in_query ? 2 * q : q, s.hidden);
       if (layer.keys_of == kOwnKeys) matrix(p + "attn_k", kv, s.hidden);
       if (layer.keys_of == kOwnKeys) matrix(p + "attn_v", kv, s.hidden);
       if (config.qkv_bias) {
@@ -171,7 +208,7 @@ std::vector<SyntheticModel::TensorPlan> SyntheticModel::Tensors() const {
       }
     }
     matrix(p + "attn_output", s.hidden, q);
-    if (layer.output_gate) matrix(p + "attn_gate", q, s.hidden);
+    if (layer.output_gate && !config.gate_in_query) matrix(p + "attn_gate", q, s.hidden);
     if (bloom || config.sinks) vector(p + "attn_output.bias", s.hidden);
     if (config.sinks) vector(p + "attn_sinks.weight", layer.heads);
     extra_norms(p, layer);
@@ -181,16 +218,7 @@ std::vector<SyntheticModel::TensorPlan> SyntheticModel::Tensors() const {
       norm(p + "post_norm");
       vector(p + "layer_output_scale.weight", 1);
     }
-    norm(p + config.gguf_ffn_norm);
-    if (layer.mixture.experts > 0) {
-      AddExperts(p, s.hidden, layer.mixture, type, /*biases=*/config.sinks, plans);
-      continue;
-    }
-    if (s.gated_ffn) matrix(p + "ffn_gate", layer.ffn, s.hidden);
-    matrix(p + "ffn_up", layer.ffn, s.hidden);
-    if (bloom) vector(p + "ffn_up.bias", layer.ffn);
-    matrix(p + "ffn_down", s.hidden, layer.ffn);
-    if (bloom) vector(p + "ffn_down.bias", s.hidden);
+    add_ffn(p, layer);
   }
   norm("output_norm");
   if (!config.tied_head) matrix("output", s.vocab, s.hidden);
@@ -204,6 +232,7 @@ void FillSynthetic(const SyntheticModel::TensorPlan& plan, std::span<std::byte> 
   const auto rows = static_cast<int64_t>(bytes.size()) / row_bytes;
   const uint64_t seed = Fnv1a(plan.name);
   const bool is_bias = plan.name.ends_with(".bias");
+  const bool is_rate = plan.name.ends_with("ssm_a");
   const bool is_norm = plan.shape.size() == 1 && !is_bias;
   // Uniform with variance 1 / inputs, so that the layers do not scale activations up or down.
   const float scale = std::sqrt(3.0f / static_cast<float>(cols)) * 0x1p-31f;
@@ -213,7 +242,10 @@ void FillSynthetic(const SyntheticModel::TensorPlan& plan, std::span<std::byte> 
       for (int64_t c = 0; c < cols; ++c) {
         const auto bits =
             static_cast<int32_t>(Random::Mix(seed + static_cast<uint64_t>(r * cols + c) * Random::kStep));
-        row[static_cast<size_t>(c)] = is_norm ? 1.0f : is_bias ? 0.0f : scale * static_cast<float>(bits);
+        row[static_cast<size_t>(c)] = is_rate   ? -0.1f
+                                      : is_norm ? 1.0f
+                                      : is_bias ? 0.0f
+                                                : scale * static_cast<float>(bits);
         if (plan.name == kRopeFactors && c >= cols / 4)
           row[static_cast<size_t>(c)] = 1e30f;  // they do not turn
       }
@@ -283,11 +315,27 @@ void AddGemma4Keys(const ModelConfig& c, const std::string& p, GgufWriter& write
   writer.Add(p + "embedding_length_per_layer_input", static_cast<uint32_t>(c.shape.layer_embedding));
 }
 
+// What the layers that do not attend have.
+void AddStateKeys(const ModelShape& s, const std::string& p, GgufWriter& writer) {
+  std::vector<bool> recurrent;
+  for (const LayerShape& layer : s.layers) recurrent.push_back(!layer.attends());
+  const RecurrentShape& state = s.layer(0).recurrent;
+  writer.Add(p + "attention.recurrent_layers", recurrent);
+  writer.Add(p + "full_attention_interval", uint32_t{4});
+  writer.Add(p + "ssm.conv_kernel", static_cast<uint32_t>(state.taps));
+  writer.Add(p + "ssm.state_size", static_cast<uint32_t>(state.key_dim));
+  writer.Add(p + "ssm.group_count", static_cast<uint32_t>(state.key_heads));
+  writer.Add(p + "ssm.time_step_rank", static_cast<uint32_t>(state.value_heads));
+  writer.Add(p + "ssm.inner_size", static_cast<uint32_t>(state.value_width()));
+  writer.Add(p + "rope.dimension_sections", std::vector<int32_t>{11, 11, 10, 0});
+}
+
 void WriteSyntheticGguf(const SyntheticModel& model, const std::string& path,
                         const std::atomic<bool>* cancelled) {
   const ModelConfig& c = model.config;
   const ModelShape& s = c.shape;
-  const LayerShape& layer = s.layer(0);  // the layers of a known shape differ in their windows alone
+  // The layers of a known shape that attend differ in their windows alone.
+  const LayerShape& layer = s.FirstAttending();
   const std::string p = s.architecture + ".";
   GgufWriter writer;
   const auto count = [&](const std::string& key, int64_t value) {
@@ -305,7 +353,10 @@ void WriteSyntheticGguf(const SyntheticModel& model, const std::string& path,
     count("expert_count", layer.mixture.experts);
     count("expert_used_count", layer.mixture.used);
     count("expert_feed_forward_length", layer.mixture.width);
+    if (layer.mixture.shared_width > 0)
+      count("expert_shared_feed_forward_length", layer.mixture.shared_width);
   }
+  if (s.HasStates()) AddStateKeys(s, p, writer);
   count("attention.head_count", layer.heads);
   count("attention.head_count_kv", layer.kv_heads);
   count("vocab_size", s.vocab);

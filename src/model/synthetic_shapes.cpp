@@ -23,6 +23,7 @@ struct KnownShape {
   bool tied;
   int32_t window = 0;
   MixtureShape mixture = {};  // of every layer, instead of the FFN of width `ffn`
+  int state_heads = 0;        // of values, in three of four layers, which do not attend
 };
 
 // From the models' published config.json files.
@@ -65,6 +66,22 @@ constexpr KnownShape kShapes[] = {
      false,
      128,
      {.experts = 32, .used = 4, .width = 2880}},
+    {"qwen3.5-4b", "qwen35", 32, 2560, 9216, 16, 4, 256, 248320, 262144, 1e7, true, 0, {}, 32},
+    {"qwen3.6-35b-a3b",
+     "qwen35moe",
+     40,
+     2048,
+     0,
+     16,
+     2,
+     256,
+     248320,
+     262144,
+     1e7,
+     false,
+     0,
+     {.experts = 256, .used = 8, .width = 512, .shared_width = 512, .shared_gate = true},
+     32},
     {"smollm3-3b", "smollm3", 36, 2048, 11008, 16, 4, 128, 128256, 65536, 5000000, true},
     {"bloom-7b", "bloom", 30, 4096, 16384, 32, 32, 128, 250880, 2048, 0, true},
     {"gemma-3-270m", "gemma3", 18, 640, 2048, 4, 1, 256, 262144, 32768, 1000000, true, 512},
@@ -81,6 +98,34 @@ const std::map<std::string, DType>& SyntheticTypes() {
                                                      {"f16", DType::kF16},   {"q8_0", DType::kQ8_0},
                                                      {"q4_0", DType::kQ4_0}, {"mxfp4", DType::kMXFP4}};
   return types;
+}
+
+// Three of four layers have a gated delta rule (Qwen3.5 to 3.8).
+void SetStates(int value_heads, ModelConfig& c) {
+  c.norm_eps = 1e-6;
+  c.head_norms = true;
+  c.gate_in_query = true;
+  c.gguf_ffn_norm = "post_attention_norm";
+  c.ropes.front().dims = c.shape.layer(0).head_dim / 4;
+  constexpr int kKeyHeads = 16;
+  constexpr int kDim = 128;
+  for (int l = 0; l < c.shape.layer_count(); ++l) {
+    LayerShape& layer = c.shape.layers[static_cast<size_t>(l)];
+    layer.output_gate = true;
+    if (l % 4 == 3) continue;
+    layer = {.rope = kNoRope,
+             .ffn = layer.ffn,
+             .mixture = layer.mixture,
+             .mixer = MixerKind::kGatedDelta,
+             .recurrent = {.taps = 4,
+                           .channels = int64_t{2 * kKeyHeads + value_heads} * kDim,
+                           .key_heads = kKeyHeads,
+                           .value_heads = value_heads,
+                           .key_dim = kDim,
+                           .value_dim = kDim,
+                           .tiled = true,
+                           .norm_groups = value_heads}};
+  }
 }
 
 ModelConfig ConfigOf(const KnownShape& k) {
@@ -135,7 +180,7 @@ ModelConfig ConfigOf(const KnownShape& k) {
     c.ropes.push_back(c.ropes.front());
     c.embedding_norm = EmbeddingNorm::kWeightless;
     c.post_norm_eps = 1e-8;
-    c.logit_scale = 1 / std::sqrt(k.hidden / 256.0);
+    c.logit_scale = 1 / std::sqrt(static_cast<double>(k.hidden) / 256);
     c.logit_cap = 20;
   }
   c.head_norms = gemma || architecture == "qwen3" || architecture == "qwen3moe";
@@ -144,6 +189,7 @@ ModelConfig ConfigOf(const KnownShape& k) {
   c.all_biases = bloom;
   if (bloom) c.embedding_norm = EmbeddingNorm::kStored;
   c.tied_head = k.tied;
+  if (k.state_heads > 0) SetStates(k.state_heads, c);
   return c;
 }
 
@@ -231,6 +277,8 @@ SyntheticModel ParseShape(const std::string& text) {
         SetGemma4({6, 18, k.ffn}, static_cast<int>(count), model.config);
       } else {
         model.config.shape.layers.resize(count);
+        if (!model.config.shape.FirstAttending().attends())
+          throw FieldError("shape", " {} needs 4 layers or more: of fewer, none attends", text);
       }
       return model;
     }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,22 +27,29 @@ TEST(Synthetic, AnElementFollowsFromItsNameAndPlace) {
 
 // A file of a shape says what the shape is: the reader finds the same sizes, windows, ropes and norms.
 TEST(Synthetic, AFileReadsAsItsShape) {
-  for (const char* name : {"llama-3.2-1b", "qwen2.5-0.5b", "qwen3-0.6b", "qwen3-4b", "qwen3-30b-a3b",
-                           "gpt-oss-20b", "smollm3-3b", "bloom-7b", "muse-glimmer-30b"}) {
+  for (const char* name :
+       {"llama-3.2-1b", "qwen2.5-0.5b", "qwen3-0.6b", "qwen3-4b", "qwen3-30b-a3b", "qwen3.5-4b",
+        "qwen3.6-35b-a3b", "gpt-oss-20b", "smollm3-3b", "bloom-7b", "muse-glimmer-30b"}) {
     SyntheticModel model = ParseShape(std::string(name) + ":f32");
     ModelShape& shape = model.config.shape;
     shape.hidden = 64;
     shape.vocab = 300;
     shape.layers.resize(5);
     for (LayerShape& layer : shape.layers) {
+      if (layer.mixture.experts == 0) layer.ffn = 32;
+      if (layer.mixture.experts > 0) {
+        const bool shared = layer.mixture.shared_width > 0;
+        layer.mixture = {
+            .experts = 4, .used = 3, .width = 48, .shared_width = shared ? 24 : 0, .shared_gate = shared};
+      }
+      if (!layer.attends()) continue;
       const bool bloom = shape.architecture == "bloom";
       layer.heads = bloom ? 2 : 4;
       layer.head_dim = bloom || !model.config.head_norms ? 64 / layer.heads : layer.head_dim;
       layer.kv_heads = 2;
-      if (layer.mixture.experts == 0) layer.ffn = 32;
-      if (layer.mixture.experts > 0) layer.mixture = {.experts = 4, .used = 3, .width = 48};
     }
-    for (RopeConfig& rope : model.config.ropes) rope.dims = shape.layer(0).head_dim;
+    for (RopeConfig& rope : model.config.ropes)
+      rope.dims = std::min(rope.dims, shape.FirstAttending().head_dim);
     const TempFolder folder;
     const std::string path = folder.path() + "/model.gguf";
     WriteSyntheticGguf(model, path, nullptr);

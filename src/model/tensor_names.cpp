@@ -8,7 +8,8 @@ namespace {
 std::string HfPrefix(const TensorStore& store) {
   for (const char* prefix : {"model.", "model.language_model.", "language_model.model.", ""}) {
     if (store.Find(std::string(prefix) + "embed_tokens.weight") != nullptr ||
-        store.Find(std::string(prefix) + "norm.weight") != nullptr)
+        store.Find(std::string(prefix) + "norm.weight") != nullptr ||
+        store.Find(std::string(prefix) + "embedding_norm.weight") != nullptr)
       return prefix;
   }
   return "model.";
@@ -21,6 +22,7 @@ TensorNames GgufTensorNames(const ModelConfig& c) {
                 "attn_norm",   "attn_q",          "attn_k",      "attn_v", "attn_qkv",
                 "attn_output", "ffn_norm",        "ffn_gate",    "ffn_up", "ffn_down"};
   if (c.embedding_norm != EmbeddingNorm::kStored) n.embedding_norm.clear();
+  if (c.names == NameStyle::kLfm2) n.final_norm = "token_embd_norm";
   n.gate_up = "ffn_up";
   n.ffn_norm = c.gguf_ffn_norm;
   n.sinks = "attn_sinks.weight";
@@ -84,6 +86,21 @@ TensorNames HfTensorNames(const ModelConfig& c, const TensorStore& store) {
   n.embedding_post_norm = "post_per_layer_input_norm";
   n.query_norm = "self_attn.q_norm";
   n.key_norm = "self_attn.k_norm";
+  if (c.names == NameStyle::kLfm2) {
+    n.final_norm = p + "embedding_norm";
+    n.attention_norm = "operator_norm";
+    n.ffn_norm = "ffn_norm";
+    n.output = "self_attn.out_proj";
+    n.query_norm = "self_attn.q_layernorm";
+    n.key_norm = "self_attn.k_layernorm";
+    n.gate = "feed_forward.w1";
+    n.up = "feed_forward.w3";
+    n.down = "feed_forward.w2";
+  }
+  if (c.shape.architecture == "granitehybrid") {
+    n.gate_up = "shared_mlp.input_linear";
+    n.down = "shared_mlp.output_linear";
+  }
   if (c.shape.post_norms) {  // the norm that other models have before the FFN is here after the attention
     n.attention_post_norm = "post_attention_layernorm";
     n.ffn_norm = "pre_feedforward_layernorm";

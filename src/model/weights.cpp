@@ -112,32 +112,16 @@ class WeightsLoader {
 
   void LoadLayer(int l, const LayerShape& layer) {
     const ModelShape& s = config_.shape;
-    const int64_t q_dim = layer.query_width();
-    const int64_t kv_dim = layer.key_width();
     const std::string p = fmt::format(fmt::runtime(names_.layer_prefix), l);
     LayerWeights w;
     if (config_.pre_norms) {
       w.attention_norm = LoadNorm(p + names_.attention_norm);
       w.ffn_norm = LoadNorm(p + names_.ffn_norm);
     }
-    if (!names_.qkv.empty() && store_->Find(p + names_.qkv + ".weight") != nullptr) {
-      LoadFused(p + names_.qkv, layer, w);
-    } else if (names_.query.empty()) {
-      read_.Fail(p + names_.qkv + ".weight", "is missing");
+    if (layer.attends()) {
+      LoadAttention(p, layer, w);
     } else {
-      w.query = read_.Map(p + names_.query, q_dim, s.hidden, config_.qkv_bias);
-      if (layer.keys_of == kOwnKeys) LoadKeyAndValue(p, kv_dim, w);
-    }
-    w.output = read_.Map(p + names_.output, s.hidden, q_dim, config_.all_biases);
-    if (layer.output_gate) w.output_gate = read_.Map(p + names_.output_gate, q_dim, s.hidden, false);
-    if (config_.sinks) w.sinks = read_.Vector(p + names_.sinks, layer.heads, true);
-    if (config_.hf_query_norm != 0) {
-      w.query_norm = ConstantNorm(layer.head_dim, config_.hf_query_norm);
-      w.key_norm = ConstantNorm(layer.head_dim, 1);
-    } else if (config_.head_norms) {
-      w.query_norm = LoadNorm(p + names_.query_norm, config_.whole_norms ? q_dim : layer.head_dim);
-      if (layer.keys_of == kOwnKeys)
-        w.key_norm = LoadNorm(p + names_.key_norm, config_.whole_norms ? kv_dim : layer.head_dim);
+      LoadRecurrent(read_, config_, p, layer, w);
     }
     if (s.post_norms) {
       w.attention_post_norm = LoadNorm(p + names_.attention_post_norm);
@@ -151,6 +135,36 @@ class WeightsLoader {
     }
     if (config_.gemma4_layers) LoadGemma4Parts(p, l, layer, w);
     weights_->layers.push_back(std::move(w));
+  }
+
+  void LoadAttention(const std::string& p, const LayerShape& layer, LayerWeights& w) {
+    const int64_t hidden = config_.shape.hidden;
+    const int64_t q_dim = layer.query_width();
+    const int64_t kv_dim = layer.key_width();
+    if (!names_.qkv.empty() && store_->Find(p + names_.qkv + ".weight") != nullptr) {
+      LoadFused(p + names_.qkv, layer, w);
+    } else if (names_.query.empty()) {
+      read_.Fail(p + names_.qkv + ".weight", "is missing");
+    } else {
+      if (config_.gate_in_query) {
+        LoadQueryAndGate(read_, p + names_.query, layer, hidden, config_.qkv_bias, w);
+      } else {
+        w.query = read_.Map(p + names_.query, q_dim, hidden, config_.qkv_bias);
+      }
+      if (layer.keys_of == kOwnKeys) LoadKeyAndValue(p, kv_dim, w);
+    }
+    w.output = read_.Map(p + names_.output, hidden, q_dim, config_.all_biases);
+    if (layer.output_gate && !config_.gate_in_query)
+      w.output_gate = read_.Map(p + names_.output_gate, q_dim, hidden, false);
+    if (config_.sinks) w.sinks = read_.Vector(p + names_.sinks, layer.heads, true);
+    if (config_.hf_query_norm != 0) {
+      w.query_norm = ConstantNorm(layer.head_dim, config_.hf_query_norm);
+      w.key_norm = ConstantNorm(layer.head_dim, 1);
+    } else if (config_.head_norms) {
+      w.query_norm = LoadNorm(p + names_.query_norm, config_.whole_norms ? q_dim : layer.head_dim);
+      if (layer.keys_of == kOwnKeys)
+        w.key_norm = LoadNorm(p + names_.key_norm, config_.whole_norms ? kv_dim : layer.head_dim);
+    }
   }
 
   // Where a layer of Gemma 4 has no matrix of values, keys are values too.

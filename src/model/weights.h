@@ -48,24 +48,38 @@ struct MixtureWeights {
   TensorView expert_scale;           // [1, experts]: multiplies the weights of the experts
 };
 
+// Of a mixer with a state (RecurrentShape). Empty in a layer that attends.
+struct RecurrentWeights {
+  Linear mixed;  // [channels, d]: what goes through the convolution; of a short convolution [3 d, d]: the
+                 // gate in front of it, the gate behind it, and what it convolves
+  Linear gate;   // [value_width, d]: of what the recurrence gives
+  Linear step;   // [value_heads, d]
+  Linear beta;   // [value_heads, d]: of the gated delta rule
+  Convolution convolution;
+  RecurrenceWeights recurrence;
+  Norm norm;  // [1, value_width / norm_groups]: of what the recurrence gives
+  // The layer's last product is LayerWeights::output.
+};
+
 struct LayerWeights {
-  Norm attention_norm;       // empty if the architecture has none
-  Norm query_norm;           // [1, head_dim], of each head, or [1, heads * head_dim]; empty if it has none
-  Norm key_norm;             // the same
-  Norm value_norm;           // of each head; empty if it has none
-  Linear query;              // [heads * head_dim, d]
-  Linear key;                // [kv_heads * head_dim, d]
-  Linear value;              // [kv_heads * head_dim, d]
-  Linear output;             // [d, heads * head_dim]
-  Linear output_gate;        // [heads * head_dim, d]: LayerShape::output_gate; or empty
-  TensorView sinks;          // [1, heads]; empty if the architecture has none
-  Norm attention_post_norm;  // of the output, before it is added to x; empty if the architecture has none
-  Norm ffn_norm;             // empty if the architecture has none
-  Linear gate;               // [ffn, d]; empty if the FFN has two matrices
-  Linear up;                 // [ffn, d]
-  Linear down;               // [d, ffn]
-  Norm ffn_post_norm;        // as attention_post_norm
-  MixtureWeights mixture;    // instead of gate, up and down
+  Norm attention_norm;         // empty if the architecture has none
+  Norm query_norm;             // [1, head_dim], of each head, or [1, heads * head_dim]; empty if it has none
+  Norm key_norm;               // the same
+  Norm value_norm;             // of each head; empty if it has none
+  Linear query;                // [heads * head_dim, d]
+  Linear key;                  // [kv_heads * head_dim, d]
+  Linear value;                // [kv_heads * head_dim, d]
+  Linear output;               // [d, heads * head_dim]
+  Linear output_gate;          // [heads * head_dim, d]: LayerShape::output_gate; or empty
+  TensorView sinks;            // [1, heads]; empty if the architecture has none
+  Norm attention_post_norm;    // of the output, before it is added to x; empty if the architecture has none
+  Norm ffn_norm;               // empty if the architecture has none
+  Linear gate;                 // [ffn, d]; empty if the FFN has two matrices
+  Linear up;                   // [ffn, d]
+  Linear down;                 // [d, ffn]
+  Norm ffn_post_norm;          // as attention_post_norm
+  RecurrentWeights recurrent;  // instead of attention's
+  MixtureWeights mixture;      // instead of gate, up and down
   EmbeddingWeights own_embedding;
   float scale = 1;  // multiplies the layer's output
 };

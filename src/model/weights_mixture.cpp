@@ -69,6 +69,16 @@ MixtureNames HfGemma4Names(const std::string& p) {
           .shared_post_norm = p + "post_feedforward_layernorm_1.weight"};
 }
 
+MixtureNames HfLfm2Names(const std::string& p) {
+  return {.router = p + "gate",
+          .selection_bias = p + "expert_bias",
+          .down = p + "experts.down_proj",
+          .gate_up = p + "experts.gate_up_proj",
+          .each_gate = p + "experts.{}.w1",
+          .each_up = p + "experts.{}.w3",
+          .each_down = p + "experts.{}.w2"};
+}
+
 // `layer` ends with a dot.
 MixtureNames HfMixtureNames(const WeightsReader& read, const std::string& architecture,
                             const std::string& layer) {
@@ -78,7 +88,9 @@ MixtureNames HfMixtureNames(const WeightsReader& read, const std::string& archit
     }
     return names.front();
   };
-  const std::string p = architecture == "granitemoe" || read.Has(layer + "block_sparse_moe.gate.weight")
+  if (architecture == "lfm2moe") return HfLfm2Names(layer + "feed_forward.");
+  const std::string p = architecture == "granitemoe" || architecture == "granitehybrid" ||
+                                read.Has(layer + "block_sparse_moe.gate.weight")
                             ? layer + "block_sparse_moe."
                             : layer + "mlp.";
   const bool numbered = read.Has(p + "experts.0.w1.weight");  // Mixtral's names
@@ -106,11 +118,11 @@ class MixtureLoader {
   MixtureLoader(WeightsReader& read, MixtureNames names, int64_t hidden, const MixtureShape& shape)
       : read_(read), n_(std::move(names)), hidden_(hidden), s_(shape) {}
 
-  MixtureWeights Load(RouterKind kind) {
+  MixtureWeights Load(const ModelConfig& config) {
     w_.router = {read_.Floats(n_.router + ".weight", s_.experts, hidden_),
                  read_.Vector(n_.router + ".bias", s_.experts, false)};
-    if (read_.Has(n_.selection_bias)) {
-      if (kind != RouterKind::kSigmoidTopK)
+    if (config.router_bias && read_.Has(n_.selection_bias)) {
+      if (config.router.kind != RouterKind::kSigmoidTopK)
         read_.Fail(n_.selection_bias, "is not supported for this architecture");
       w_.selection_bias = read_.Vector(n_.selection_bias, s_.experts, true);
     }
@@ -235,7 +247,7 @@ MixtureWeights LoadMixture(WeightsReader& read, const ModelConfig& config, const
   MixtureNames names = !config.hf_names ? GgufMixtureNames(prefix, gemma4)
                        : gemma4         ? HfGemma4Names(prefix)
                                         : HfMixtureNames(read, config.shape.architecture, prefix);
-  return MixtureLoader(read, std::move(names), config.shape.hidden, layer.mixture).Load(config.router.kind);
+  return MixtureLoader(read, std::move(names), config.shape.hidden, layer.mixture).Load(config);
 }
 
 }  // namespace coppice

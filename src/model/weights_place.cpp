@@ -52,6 +52,7 @@ void Arrange(const Weights& loaded, Weights& to, Place&& place) {
          .up = linear(l.up),
          .down = linear(l.down),
          .ffn_post_norm = norm(l.ffn_post_norm),
+         .recurrent = {},  // Backend::CheckNeeds: no device computes it
          .mixture = {.router = linear(l.mixture.router),
                      .selection_bias = vector(l.mixture.selection_bias),
                      .gate = linears(l.mixture.gate),

@@ -52,6 +52,14 @@ TensorView WeightsReader::Floats(const std::string& name, int64_t rows, int64_t 
   return Own(std::move(converted));
 }
 
+TensorView WeightsReader::AllFloats(const std::string& name, int64_t size) {
+  const StoredTensor* t = store_.Find(name);
+  if (t == nullptr) Fail(name, "is missing");
+  if (t->view.cols < 1 || t->view.rows * t->view.cols != size)
+    Fail(name, fmt::format("is {}, config says {} values", ShapeText(t->view.rows, t->view.cols), size));
+  return Floats(name, t->view.rows, t->view.cols);
+}
+
 TensorView WeightsReader::Vector(const std::string& name, int64_t size, bool required) {
   return !required && !Has(name) ? TensorView() : Floats(name, 1, size);
 }

@@ -21,6 +21,8 @@ class WeightsReader {
   TensorView Matrix(const std::string& name, int64_t rows, int64_t cols);
   // A matrix in fp32, converted if the file stores another type.
   TensorView Floats(const std::string& name, int64_t rows, int64_t cols);
+  // The same for `size` values in rows of any length.
+  TensorView AllFloats(const std::string& name, int64_t size);
   // A vector in fp32. Empty if it is optional and absent.
   TensorView Vector(const std::string& name, int64_t size, bool required);
   // `bias`: whether the map must have one.
@@ -40,6 +42,14 @@ class WeightsReader {
   const TensorStore& store_;
   Weights& weights_;
 };
+
+// The mixer of a layer with a state; `prefix` stands before the names of its tensors.
+void LoadRecurrent(WeightsReader& read, const ModelConfig& config, const std::string& prefix,
+                   const LayerShape& layer, LayerWeights& w);
+
+// A matrix that holds each head's rows of the query, and behind them those of the gate on its output.
+void LoadQueryAndGate(WeightsReader& read, const std::string& name, const LayerShape& layer, int64_t hidden,
+                      bool bias, LayerWeights& w);
 
 // The mixture of a layer; `prefix` stands before the names of its tensors.
 MixtureWeights LoadMixture(WeightsReader& read, const ModelConfig& config, const std::string& prefix,

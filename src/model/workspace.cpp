@@ -155,6 +155,12 @@ int64_t Largest(const ModelShape& s, Size&& size) {
   return most;
 }
 
+int64_t RecurrentWidth(const LayerShape& layer) {
+  const RecurrentShape& s = layer.recurrent;
+  if (layer.attends()) return 0;
+  return s.key_heads == 0 ? 4 * s.channels : 2 * s.channels + 2 * s.value_width() + 2 * s.value_heads;
+}
+
 int64_t GateWidth(const LayerShape& layer) { return layer.output_gate ? layer.query_width() : 0; }
 
 }  // namespace
@@ -162,7 +168,7 @@ int64_t GateWidth(const LayerShape& layer) { return layer.output_gate ? layer.qu
 int64_t Workspace::Bytes(const ModelShape& s, int64_t tokens, int64_t tile_rows) {
   const int64_t tile = 3 * s.hidden + 2 * s.layer_embedding + 2 * Largest(s, &LayerShape::query_width) +
                        2 * Largest(s, &LayerShape::key_width) + Largest(s, &LayerShape::inner_width) +
-                       Largest(s, GateWidth);
+                       Largest(s, GateWidth) + Largest(s, RecurrentWidth);
   const int64_t experts = Largest(s, [](const LayerShape& l) { return int64_t{l.mixture.experts}; });
   const int64_t mixture = experts > 0 ? std::min(tokens, kMixtureRows) * (3 * s.hidden + experts) : 0;
   return BytesOf(DType::kF32, tokens * s.hidden + tile_rows * tile + mixture);
@@ -185,6 +191,15 @@ Workspace::Workspace(const ModelShape& s, int64_t rows, DeviceMemory* memory)
       some_keys(memory),
       some_values(memory),
       embedding(memory) {}
+
+void RecurrentSpace::Fit(const RecurrentShape& s, int64_t mixed_width, int64_t tile_rows) {
+  const bool recurs = s.key_heads > 0;
+  inputs.Resize(DType::kF32, tile_rows, mixed_width);
+  convolved.Resize(DType::kF32, tile_rows, s.channels);
+  gates.Resize(DType::kF32, recurs ? tile_rows : 0, s.value_width());
+  steps.Resize(DType::kF32, recurs ? tile_rows : 0, 2 * s.value_heads);
+  outputs.Resize(DType::kF32, recurs ? tile_rows : 0, s.value_width());
+}
 
 void Workspace::Fit(const LayerShape& layer) {
   q.Resize(DType::kF32, tile_rows, layer.query_width());

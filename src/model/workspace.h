@@ -141,6 +141,19 @@ struct EmbeddingSpace {
   Projection projection, gate, output;
 };
 
+// Of the layers with a state, in host memory. Sized when such a layer runs.
+struct RecurrentSpace {
+  // `mixed_width`: of the first product.
+  void Fit(const RecurrentShape& shape, int64_t mixed_width, int64_t tile_rows);
+
+  Tensor inputs;     // [tile, mixed_width]
+  Tensor convolved;  // [tile, channels]
+  Tensor gates;      // [tile, value_width]
+  Tensor steps;      // [tile, value_heads, or twice as many]
+  Tensor outputs;    // [tile, value_width]: of the recurrence
+  Projection mixed, gate, step;
+};
+
 struct Workspace {
   // Has room for every layer of the shape. In host memory, or in `memory`, which must outlive the workspace.
   Workspace(const ModelShape& shape, int64_t tile_rows, DeviceMemory* memory = nullptr);
@@ -169,6 +182,7 @@ struct Workspace {
   Tensor some_values;
   MixtureSpace mixture;
   EmbeddingSpace embedding;
+  RecurrentSpace recurrent;
   PackedCache packed;  // of the layer whose attention runs
   WeightStores kept;
   Projection query, key_value, output_gate, output, gate_up, down, head;

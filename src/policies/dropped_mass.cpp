@@ -27,7 +27,7 @@ void DroppedMassMeter::AfterAttention(const Observation& seen, const TokenSet& k
 }
 
 void DroppedMassMeter::Measure(const Observation& seen, const TokenSet& kept) {
-  if (kept.IsAll()) return;
+  if (kept.IsAll() || !seen.HasMass(kMeasured)) return;  // it has none behind a layer that does not attend
   const std::span<const float> mass = seen.AttentionMass(kMeasured).Row<float>(0);
   const double all = std::accumulate(mass.begin(), mass.end(), 0.0);
   double stays = 0;

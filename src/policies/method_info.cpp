@@ -11,6 +11,8 @@ std::string WindowReason(const MethodContext& context) {
 }
 
 std::string WindowReason(const MethodContext& context, int layer) {
+  if (!context.shape.layer(layer).attends())
+    return fmt::format("it scores in layer {}, which has a state instead of attention", layer);
   const int32_t window = context.shape.layer(layer).window;
   if (window == 0 || context.tokens <= window) return "";
   return fmt::format(
@@ -23,6 +25,19 @@ std::string WindowReason(const MethodContext& context, const TokenPolicy& policy
     if (policy.NeedsAt(Phase::kPrefill, layer).empty()) continue;
     const std::string reason = WindowReason(context, layer);
     if (!reason.empty()) return reason;
+  }
+  return "";
+}
+
+std::string StateReason(const MethodContext& context, const TokenPolicy& policy) {
+  if (!context.shape.HasStates()) return "";
+  if (policy.Facts().parks) return "layers of the model carry states, into which no dropped token can return";
+  for (int layer = 0; layer < context.shape.layer_count(); ++layer) {
+    if (policy.ProbesAttention(layer))
+      return "layers of the model carry states, which need every token that the layers above get";
+    if (policy.AttendsAt(layer) != DecodePoint::kNone || policy.RetainsAt(Phase::kPrefill, layer) ||
+        policy.RetainsAt(Phase::kDecode, layer))
+      return "most of the model's layers carry states instead of the keys that it would choose among";
   }
   return "";
 }

@@ -142,10 +142,13 @@ MethodInstance MakeInstance(const Keys& keys, std::initializer_list<std::string>
 // see no token outside the window, so their scores say nothing about the rest of the prompt. No paper tested
 // its method there. In a model with windows on some layers only, what matters is which layers score.
 std::string WindowReason(const MethodContext& context);
-// The same for the scores of one layer.
+// The same for the scores of one layer, which may also not attend at all.
 std::string WindowReason(const MethodContext& context, int layer);
 // The same for all layers in whose attention the policy scores during prefill.
 std::string WindowReason(const MethodContext& context, const TokenPolicy& policy);
+// Why the policy cannot act in a model with layers that carry a state, or "". A token that left the stream is
+// in no later state, so it cannot come back; and few layers have keys to evict or to choose among.
+std::string StateReason(const MethodContext& context, const TokenPolicy& policy);
 // Why a method that keeps at least `stays` of the prompt's tokens cannot act, or "".
 std::string NothingToDrop(const MethodContext& context, int64_t stays);
 // Why a prompt of this length runs densely, or "".

@@ -50,6 +50,8 @@ Observation Observation::Behind(int64_t front, std::span<const int32_t> entered_
   return behind;
 }
 
+bool Observation::HasMass(const Needs::Mass& mass) const { return FindScore(masses_, mass) != masses_.end(); }
+
 TensorView Observation::AttentionMass(const Needs::Mass& mass) const {
   const auto it = FindScore(masses_, mass);
   COPPICE_CHECK(it != masses_.end());

@@ -98,6 +98,7 @@ class Observation {
 
   // [1, rows] fp32, or [kv_heads, rows] per kv head. NeedsAt must have declared it for this layer.
   TensorView AttentionMass(const Needs::Mass& mass) const;
+  bool HasMass(const Needs::Mass& mass) const;  // whether the last layer observed it
   // Prefill: [1, ceil(rows / unit)] fp32, in units of rows. Decode: [1, ceil(N / unit)], in units of
   // positions, over the prompt's tokens that have keys in this layer, in memory or in the cold tier; -inf for
   // a unit without keys.

@@ -24,13 +24,13 @@ bool IsLlama3With8B(const ModelShape& s) {
 bool IsBundledModel(const ModelShape& s) { return s.name == "coppice-mini" && s.layer_count() == 10; }
 
 // The layer in whose attention a method scores that would score in `layer`: in a model with sliding windows
-// on some layers, the nearest one without (of two the earlier), because scores end at a window. Never the
-// last layer, after which nothing is left to drop.
+// or states in some layers, the nearest one that attends without a window (of two the earlier), because
+// scores end at a window. Never the last layer, after which nothing is left to drop.
 int ScoringLayer(const ModelShape& shape, int layer) {
-  if (shape.NarrowestWindow() == 0) return layer;
+  if (shape.NarrowestWindow() == 0 && !shape.HasStates()) return layer;
   int nearest = -1;
   for (int l = 0; l + 1 < shape.layer_count(); ++l) {
-    if (shape.layer(l).window > 0) continue;
+    if (!shape.layer(l).scores()) continue;
     if (nearest < 0 || std::abs(l - layer) < std::abs(nearest - layer)) nearest = l;
   }
   return nearest < 0 ? layer : nearest;

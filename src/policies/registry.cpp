@@ -159,6 +159,7 @@ PruneChoice MakeChoice(const std::vector<MethodSpec>& methods, const MethodConte
       if (((info.traits & kSelectsInput) != 0) != selecting) continue;
       made[i] = info.make(methods[i], selects && !selecting ? renumbered : context);
       if (made[i].policy) made[i].reason = WindowReason(renumbered, *made[i].policy);
+      if (made[i].policy && made[i].reason.empty()) made[i].reason = StateReason(renumbered, *made[i].policy);
       if (!made[i].reason.empty()) made[i].policy = nullptr;
       if (made[i].entering >= 0) renumbered.tokens = std::min(renumbered.tokens, made[i].entering);
     }

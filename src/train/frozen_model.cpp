@@ -57,7 +57,7 @@ std::vector<float> ToVector(const at::Tensor& tensor) {
 FrozenModel::FrozenModel(const ModelConfig& config, std::shared_ptr<const Weights> weights) {
   if (config.head_norms || config.shape.post_norms || !config.pre_norms || config.embedding_scale != 1 ||
       config.logit_scale != 1 || config.query_temperature.beta > 0 || config.ffn_biases ||
-      (!config.shape.alibi && config.shape.layer(0).rope == kNoRope))
+      config.shape.HasStates() || (!config.shape.alibi && config.shape.layer(0).rope == kNoRope))
     throw Error("[train] models of the architecture '{}' cannot be trained for", config.shape.architecture);
   const std::vector<LayerShape>& layers = config.shape.layers;
   if (std::ranges::any_of(layers, [&](const LayerShape& layer) { return layer != layers.front(); }))

@@ -10,7 +10,7 @@ import re
 import tempfile
 import unittest
 
-from cli_support import ANSWER_2K, Case, MODEL, PROGRAM, PROMPT_2K
+from cli_support import ANSWER_2K, Case, MODEL, PROGRAM, PROMPT_2K, SOURCE
 from server_support import Server
 
 
@@ -78,7 +78,7 @@ class Measures(Case):
         dense, pruned = json.loads(self.good("bench", "--shape", "tiny:q8_0", "-p", "512", "-n", "4", "-r", "3", "-o", "json",
                                              "--prune", spec))
         for row in [dense, pruned]:
-            parts = ["pack", "product", "decode_product", "attention", "scoring", "rows", "selection", "other"]
+            parts = ["pack", "product", "decode_product", "attention", "scoring", "rows", "selection", "recurrence", "other"]
             for kind in ["pack", "product", "decode_product", "attention", "rows"]:
                 self.assertGreater(row[f"{kind}_ms"], 0, kind)
             self.assertAlmostEqual(sum(row[f"{kind}_ms"] for kind in parts), row["ttft_ms"])
@@ -101,6 +101,19 @@ class Measures(Case):
         self.assertAlmostEqual(pruned["rate_bound"], both / sum(scaled.values()))
         self.assertGreater(pruned["rate_bound"], pruned["time_bound"])
         self.assertEqual(self.good("bench", "--shape", "tiny", "-p", "64", "-r", "1", "--no-warmup").count("| none "), 2)
+
+    def test_bench_of_layers_with_a_state(self):
+        model = SOURCE / "tests/data/rows/qwen3_5/model.gguf"
+        bench = ["bench", "-m", str(model), "-p", "200", "-r", "3", "--prune", "random:layers=input,keep=0.5,min=0"]
+        dense, pruned = json.loads(self.good(*bench, "-o", "json"))
+        self.assertGreater(pruned["recurrence_ms"], 0)
+        self.assertAlmostEqual(dense["time_bound"], 1)
+        # Half of the rows take half of the recurrence's time.
+        scaled = {kind: dense[f"{kind}_ms"] * pruned[f"{kind}_flops"] / dense[f"{kind}_flops"] for kind in ["product", "attention"]}
+        rest = dense["ttft_ms"] - sum(dense[f"{kind}_ms"] for kind in ["product", "attention", "recurrence"])
+        bound = rest + sum(scaled.values()) + dense["recurrence_ms"] / 2
+        self.assertAlmostEqual(pruned["time_bound"], dense["ttft_ms"] / bound)
+        self.assertIn(" recurrence ms |", self.good(*bench))
 
     def test_bench_second_question(self):
         spec = "sliminfer:layers=1,keep=128,min=0"

@@ -28,12 +28,14 @@ class Model:
 
     Hidden states are [rows, d], queries [rows, H, c], keys and values [rows, G, c].
     """
+    architectures = ("llama", "qwen2", "qwen2moe")
+    ffn_norm = "ffn_norm"  # the name of the norm before a layer's FFN
 
     def __init__(self, path, dtype=np.float32):
         file = Gguf(path)
         self.arch, self.dtype, self.file = file.text("general.architecture"), dtype, file
-        if self.arch not in ("llama", "qwen2", "qwen2moe"):
-            raise ValueError(f"{path}: architecture {self.arch} is neither llama nor qwen2 nor qwen2moe")
+        if self.arch not in self.architectures:
+            raise ValueError(f"{path}: architecture {self.arch} is none of {', '.join(self.architectures)}")
         get = lambda key, default=None: file.metadata.get(f"{self.arch}.{key}", default)
         if get("rope.scaling.type", b"none") != b"none":
             raise ValueError(f"{path}: RoPE scaling is not supported")
@@ -44,7 +46,8 @@ class Model:
         self.head_dim = get("attention.key_length", self.d // self.heads)
         self.eps = get("attention.layer_norm_rms_epsilon")
         self.experts_used = get("expert_used_count", 0)
-        pairs = np.arange(0, self.head_dim, 2) / self.head_dim
+        self.turned = get("rope.dimension_count", self.head_dim)  # the first dims of a head; the others pass RoPE
+        pairs = np.arange(0, self.turned, 2) / self.turned
         self.frequencies = float(get("rope.freq_base", 10000.0)) ** -pairs
         if "rope_freqs.weight" in file:
             self.frequencies = self.frequencies / file.tensor("rope_freqs.weight")
@@ -67,10 +70,10 @@ class Model:
         """x is [rows, heads, c]."""
         angles = np.asarray(positions)[:, None, None] * self.frequencies
         cos, sin = np.cos(angles).astype(self.dtype), np.sin(angles).astype(self.dtype)
-        half = self.head_dim // 2
-        first, second = (np.s_[..., 0::2], np.s_[..., 1::2]) if self.arch == "llama" else \
-            (np.s_[..., :half], np.s_[..., half:])
-        turned = np.empty_like(x)
+        end, half = self.turned, self.turned // 2
+        first, second = (np.s_[..., 0:end:2], np.s_[..., 1:end:2]) if self.arch == "llama" else \
+            (np.s_[..., :half], np.s_[..., half:end])
+        turned = x.copy()
         turned[first] = x[first] * cos - x[second] * sin
         turned[second] = x[first] * sin + x[second] * cos
         return turned
@@ -103,7 +106,11 @@ class Model:
             weights = self.attention_weights(q[begin:end], k, visible(begin, end))
             for head in range(self.heads):
                 out[begin:end, head] = weights[head] @ v[:, head // (self.heads // self.kv_heads)]
-        return x + self.linear(out.reshape(len(q), -1), f"blk.{layer}.attn_output")
+        return x + self.linear(self.of_heads(out.reshape(len(q), -1), x, layer), f"blk.{layer}.attn_output")
+
+    def of_heads(self, out, x, layer):
+        """What W_o gets: the heads' outputs [rows, H c]."""
+        return out
 
     def gated(self, g, gate, up, down):
         """W_down (silu(W_gate g) * W_up g)."""
@@ -119,7 +126,7 @@ class Model:
         p /= p.sum(axis=1, keepdims=True)
         others = np.argsort(-p, axis=1, kind="stable")[:, self.experts_used:]  # of equal experts the first runs
         np.put_along_axis(p, others, 0, axis=1)
-        if self.arch == "llama":
+        if self.arch in ("llama", "qwen35moe"):
             p /= p.sum(axis=1, keepdims=True)
         return p.astype(self.dtype)
 
@@ -130,13 +137,13 @@ class Model:
             rows = np.flatnonzero(weights[:, expert])
             y[rows] += weights[rows, expert, None] * self.gated(g[rows], *matrices)
         if f"blk.{layer}.ffn_gate_shexp.weight" in self.weights:
-            share = g @ self.weights[f"blk.{layer}.ffn_gate_inp_shexp.weight"]
+            share = g @ self.weights[f"blk.{layer}.ffn_gate_inp_shexp.weight"].reshape(-1)
             y += self.gated(g, *parts("shexp")) / (1 + np.exp(-share[:, None]))
         return y
 
     def ffn(self, x, layer):
         """x + FFN(norm(x))."""
-        g = self.norm(x, f"blk.{layer}.ffn_norm")
+        g = self.norm(x, f"blk.{layer}.{self.ffn_norm}")
         if f"blk.{layer}.ffn_gate_inp.weight" in self.weights:
             return x + self.mixture(g, layer)
         return x + self.gated(g, *[self.weights[f"blk.{layer}.ffn_{part}.weight"] for part in ("gate", "up", "down")])

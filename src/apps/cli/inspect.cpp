@@ -35,13 +35,14 @@ std::string RopeText(const ModelConfig& c) {
   for (size_t r = 1; r < c.ropes.size(); ++r) {
     const RopeConfig& rope = c.ropes[r];
     const bool of_window = std::ranges::all_of(c.shape.layers, [&](const LayerShape& l) {
-      return (l.window > 0) == (l.rope == static_cast<int>(r));
+      return !l.attends() || (l.window > 0) == (l.rope == static_cast<int>(r));
     });
     text += fmt::format("; base {:g}{} in {}", rope.base,
                         rope.dims == first.dims ? "" : fmt::format(", {} dimensions", rope.dims),
                         of_window ? "layers with a window" : "some layers");
   }
-  const auto without = std::ranges::count(c.shape.layers, kNoRope, &LayerShape::rope);
+  const auto without = std::ranges::count_if(
+      c.shape.layers, [](const LayerShape& l) { return l.attends() && l.rope == kNoRope; });
   if (without > 0) text += fmt::format("; none in {} layer{}", without, without == 1 ? "" : "s");
   return text;
 }
@@ -124,6 +125,31 @@ const char* TemplatesText(const Tokenizer* tokenizer) {
   return tokenizer->tool_template().empty() ? "yes" : "yes, and one for tools";
 }
 
+std::string AttentionText(const ModelShape& shape) {
+  ModelShape s = shape;  // the layers that attend
+  std::erase_if(s.layers, [](const LayerShape& layer) { return !layer.attends(); });
+  if (s.layers.empty()) return "none";
+  return fmt::format("{} heads, {} key/value heads of {}{}{}", SizeText(s, &LayerShape::heads),
+                     SizeText(s, &LayerShape::kv_heads), SizeText(s, &LayerShape::head_dim), WindowText(s),
+                     s.layer(0).output_gate ? ", output gate" : "");
+}
+
+// What the layers that do not attend do.
+std::string StatesText(const ModelShape& s) {
+  const auto count = std::ranges::count_if(s.layers, [](const LayerShape& l) { return !l.attends(); });
+  const LayerShape& layer = *std::ranges::find_if(s.layers, [](const LayerShape& l) { return !l.attends(); });
+  const RecurrentShape& r = layer.recurrent;
+  std::string text = fmt::format("in {} of {} layers a ", count, s.layer_count());
+  if (layer.mixer == MixerKind::kShortConv) {
+    text += fmt::format("convolution of {} rows", r.taps);
+  } else {
+    text += fmt::format("{} of {} heads of {}, {} of {}, and a convolution of {} rows",
+                        layer.mixer == MixerKind::kMamba2 ? "Mamba-2 scan" : "gated delta rule", r.key_heads,
+                        r.key_dim, r.value_heads, r.value_dim, r.taps);
+  }
+  return text + fmt::format("; {} per sequence", BytesText(s.StateBytes()));
+}
+
 struct InspectOptions {
   std::string model;
   bool tensors = false;
@@ -151,9 +177,7 @@ void Inspect(const InspectOptions& o) {
       {"parameters", ParametersText(*weights, m.store->tensors().size())},
       {"types", types},
       {"layers", LayersText(m.config.shape)},
-      {"attention", fmt::format("{} heads, {} key/value heads of {}{}{}", SizeText(s, &LayerShape::heads),
-                                SizeText(s, &LayerShape::kv_heads), SizeText(s, &LayerShape::head_dim),
-                                WindowText(s), s.layer(0).output_gate ? ", output gate" : "")},
+      {"attention", AttentionText(s)},
       {"FFN", FfnsText(shown)},
       {"output", OutputText(shown)},
       {"positions", RopeText(shown)},
@@ -162,6 +186,7 @@ void Inspect(const InspectOptions& o) {
       {"chat template", TemplatesText(m.tokenizer.get())},
       {"KV cache",
        fmt::format("{} per token at 2 bytes a value", BytesText(TokenBytes(m.config.shape, DType::kBF16)))}};
+  if (s.HasStates()) lines.insert(lines.begin() + 6, {"state", StatesText(s)});
   if (m.tokenizer && !m.tokenizer->note().empty()) lines.emplace_back("note", m.tokenizer->note());
   TellNote(m.tokenizer.get());
   if (o.json) {

@@ -51,6 +51,12 @@ const PrefixFormat& DocumentCache::Format() {
   return format_;
 }
 
+int64_t DocumentCache::Entry::Reusable(int64_t rows) const {
+  if (!checkpoints) return rows;
+  const auto behind = std::ranges::upper_bound(*checkpoints, rows);
+  return behind == checkpoints->begin() ? 0 : *(behind - 1);
+}
+
 // The entry that saves the most work; of equal entries the most recently used one.
 DocumentCache::EntryPtr DocumentCache::Best(std::span<const int32_t> tokens, const PrefixRules& rules,
                                             const PrefixOwner& owner, int64_t* rows) const {
@@ -60,7 +66,7 @@ DocumentCache::EntryPtr DocumentCache::Best(std::span<const int32_t> tokens, con
     if (entry->tokens.empty() || entry->owner != owner) continue;
     const int64_t most =
         entry->point > rules.point ? rules.dense_taken : static_cast<int64_t>(tokens.size()) - rules.tail;
-    const int64_t takes = std::min(InCommon(tokens, entry->tokens), most);
+    const int64_t takes = entry->Reusable(std::min(InCommon(tokens, entry->tokens), most));
     if (takes < std::max<int64_t>(options_.least_taken, 1)) continue;
     const int64_t work = takes * DepthOf(entry->point);
     if (work < best_work || (work == best_work && entry->worth.used < best->worth.used)) continue;
@@ -157,6 +163,10 @@ void DocumentCache::Put(std::shared_ptr<const PrefixState> state, const PrefixHi
   entry->tokens = state->tokens;
   entry->point = state->point;
   entry->complete = state->complete;
+  if (state->has_states) {
+    entry->checkpoints.emplace();
+    for (const auto& checkpoint : state->checkpoints) entry->checkpoints->push_back(checkpoint->rows);
+  }
   entry->state = std::move(state);
   // True if `a` serves every prompt that `b` serves. If `b` comes from a cancelled prefill, `a` may also have
   // a later point.

@@ -144,6 +144,8 @@ class DocumentCache {
     std::vector<int32_t> tokens;  // empty for a file that this engine cannot use: only its size counts
     LayerPoint point;
     bool complete = true;
+    // Where layers have states, the rows at which reuse can end; else nullopt: at any.
+    std::optional<std::vector<int64_t>> checkpoints;
     std::shared_ptr<const PrefixState> state;  // null: only on disk
     std::string file;                          // empty: only in memory
     int64_t file_bytes = 0;
@@ -153,6 +155,7 @@ class DocumentCache {
     bool unwritable = false;  // an attempt to write it failed
     bool forgotten = false;   // no longer in the list
 
+    int64_t Reusable(int64_t rows) const;
     int64_t held_bytes() const { return state ? state->bytes() : 0; }
   };
   using EntryPtr = std::shared_ptr<Entry>;

@@ -35,6 +35,7 @@ void DocumentCache::ReadFolder() {
       entry->point = head.point;
       entry->complete = head.complete;
       entry->file_bytes = head.file_bytes;
+      entry->checkpoints = std::move(head.checkpoints);
     } catch (const Error&) {  // another engine's file, or damaged: evicted when its space is needed
       std::error_code gone;
       const uintmax_t bytes = std::filesystem::file_size(path, gone);

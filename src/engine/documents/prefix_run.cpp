@@ -5,7 +5,18 @@
 
 namespace coppice {
 
-PrefixRun::PrefixRun(DocumentCache* cache, const Request& request, const ModelShape& shape, const Pass& pass)
+namespace {
+
+std::span<const std::shared_ptr<const PrefixState::Checkpoint>> CheckpointsUpTo(const PrefixUse& use) {
+  const auto& all = use.state->checkpoints;
+  const auto end = std::ranges::find_if(all, [&](const auto& c) { return c->rows > use.rows; });
+  return {all.begin(), end};
+}
+
+}  // namespace
+
+PrefixRun::PrefixRun(DocumentCache* cache, const Request& request, const ModelShape& shape, const Pass& pass,
+                     std::span<const int64_t> turns)
     : cache_(cache), request_(request), sequence_(pass.sequence) {
   if (cache == nullptr) return;
   const auto count = static_cast<int64_t>(request.tokens.size());
@@ -22,10 +33,15 @@ PrefixRun::PrefixRun(DocumentCache* cache, const Request& request, const ModelSh
       rules.point < end && (is_later || rules.dense * DepthOf(end) > count * DepthOf(rules.point));
   const LayerPoint point = leaves_dense ? end : rules.point;
   const int64_t rows = leaves_dense ? rules.dense : count;
-  const int64_t bytes = PrefixBytes(shape, sequence_.cache_type(), point, rows);
+  std::vector<int64_t> checkpoints;
+  if (shape.HasStates()) {
+    checkpoints = CheckpointsOf(rows, found.rows, leaves_dense ? 0 : rules.tail, turns);
+  }
+  const int64_t bytes = PrefixBytes(shape, sequence_.cache_type(), point, rows, std::ssize(checkpoints));
   if (rows > 0 && cache->Wants(rows, bytes, point, found, request.documents_hint)) {
-    sequence_.capture =
-        &capture_.emplace(point, shape.layer_count(), leaves_dense ? rows : PrefixCapture::kAllRows);
+    sequence_.capture = &capture_.emplace(point, shape.layer_count(),
+                                          leaves_dense ? rows : PrefixCapture::kAllRows, checkpoints);
+    if (found.state && found.state->point == point) capture_->Inherit(CheckpointsUpTo(found));
   }
 }
 

@@ -1,7 +1,9 @@
 // What one request reuses from the document cache, and what it adds to the cache.
 #pragma once
 
+#include <cstdint>
 #include <optional>
+#include <span>
 
 #include "engine/documents/document_cache.h"
 #include "engine/request.h"
@@ -13,7 +15,9 @@ namespace coppice {
 // Lives from before a sequence's prefill until after it. Does nothing without a cache.
 class PrefixRun {
  public:
-  PrefixRun(DocumentCache* cache, const Request& request, const ModelShape& shape, const Pass& pass);
+  // `turns`: where parts of a conversation begin (CheckpointsOf).
+  PrefixRun(DocumentCache* cache, const Request& request, const ModelShape& shape, const Pass& pass,
+            std::span<const int64_t> turns = {});
   ~PrefixRun() { sequence_.capture = nullptr; }
   PrefixRun(const PrefixRun&) = delete;
   PrefixRun& operator=(const PrefixRun&) = delete;

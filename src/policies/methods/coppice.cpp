@@ -180,6 +180,7 @@ struct CoppiceSettings {
 Keys CoppiceKeys(CoppiceSettings& s, const ModelShape& shape) {
   CoppiceConfig& c = s.config;
   s.layers = CoppiceLayers(shape);
+  c.revive = !shape.HasStates();  // a dropped token cannot return into a state
   return {
       LayersKey(s.layers, shape, "tokens are dropped before these layers", "round(L {0.28,0.5,0.8})")
           .NoValues("none"),
