@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/limits.h"
+#include "model/config_rope.h"
 #include "model/config_shape.h"
 
 namespace coppice {
@@ -35,8 +36,9 @@ void CheckHeads(const RecurrentShape& s, const std::string& path, const std::str
          fmt::format("= {} is no multiple of {} = {}", s.value_heads, keys_key, s.key_heads));
 }
 
-RecurrentShape DeltaShape(int64_t taps, int64_t key_heads, int64_t value_heads, int64_t key_dim,
-                          int64_t value_dim) {
+// Queries, keys and values go through the convolution; the norm is of each head.
+RecurrentShape SizesOf(int64_t taps, int64_t key_heads, int64_t value_heads, int64_t key_dim,
+                       int64_t value_dim) {
   return {.taps = static_cast<int>(taps),
           .channels = 2 * key_heads * key_dim + value_heads * value_dim,
           .key_heads = static_cast<int>(key_heads),
@@ -47,7 +49,7 @@ RecurrentShape DeltaShape(int64_t taps, int64_t key_heads, int64_t value_heads, 
 }
 
 // GGUF: value heads are in the order in which neighbours read different key heads (llama.cpp's converter).
-RecurrentShape GgufDelta(const KeyReader& read, const std::string& p) {
+RecurrentShape GgufRecurrence(const KeyReader& read, const std::string& p) {
   const int64_t inner = read.Count(p + "ssm.inner_size", limits::kMaxHidden);
   const int64_t heads = read.Count(p + "ssm.time_step_rank", limits::kMaxHeads);
   if (inner % heads != 0) {
@@ -55,16 +57,15 @@ RecurrentShape GgufDelta(const KeyReader& read, const std::string& p) {
            fmt::format("= {} is no multiple of {}ssm.time_step_rank = {}", inner, p, heads));
   }
   RecurrentShape s =
-      DeltaShape(ReadTaps(read, p + "ssm.conv_kernel"), read.Count(p + "ssm.group_count", limits::kMaxHeads),
-                 heads, read.Count(p + "ssm.state_size", limits::kMaxHeadDim), inner / heads);
+      SizesOf(ReadTaps(read, p + "ssm.conv_kernel"), read.Count(p + "ssm.group_count", limits::kMaxHeads),
+              heads, read.Count(p + "ssm.state_size", limits::kMaxHeadDim), inner / heads);
   CheckHeads(s, read.path, p + "ssm.time_step_rank", p + "ssm.group_count");
   s.tiled = true;
   return s;
 }
 
 RecurrentShape GgufMamba(const KeyReader& read, const std::string& p) {
-  RecurrentShape s = GgufDelta(read, p);
-  s.channels = s.value_width() + 2 * s.key_width();
+  RecurrentShape s = GgufRecurrence(read, p);
   s.tiled = false;
   s.norm_groups = s.key_heads;
   return s;
@@ -80,7 +81,7 @@ RecurrentShape GgufSizes(const KeyReader& read, const std::string& p, MixerKind 
     case MixerKind::kAttention:
       break;
   }
-  return GgufDelta(read, p);
+  return GgufRecurrence(read, p);
 }
 
 // Which layers attend: those with heads of keys; as a list says which do not; or every so many layers one.
@@ -103,7 +104,8 @@ std::vector<bool> GgufAttending(const GgufMetadata& m, const KeyReader& read, co
     return attends;
   }
   const int64_t every = read.Count(p + "full_attention_interval", limits::kMaxLayers, row.attention_every);
-  for (int l = 0; l < layers; ++l) attends.push_back((l + 1) % every == 0);
+  attends = AllBut(layers, every);
+  attends.flip();
   return attends;
 }
 
@@ -191,17 +193,17 @@ std::vector<bool> HfAttending(const HfKeys& keys, const KeyReader& read, const A
     return std::vector<bool>(static_cast<size_t>(layers), false);
   }
   const int64_t every = read.Count("full_attention_interval", limits::kMaxLayers, row.attention_every);
-  std::vector<bool> attends;
-  for (int l = 0; l < layers; ++l) attends.push_back((l + 1) % every == 0);
+  std::vector<bool> attends = AllBut(layers, every);
+  attends.flip();
   return attends;
 }
 
 RecurrentShape HfDelta(const KeyReader& read) {
-  RecurrentShape s = DeltaShape(ReadTaps(read, "linear_conv_kernel_dim"),
-                                read.Count("linear_num_key_heads", limits::kMaxHeads),
-                                read.Count("linear_num_value_heads", limits::kMaxHeads),
-                                read.Count("linear_key_head_dim", limits::kMaxHeadDim),
-                                read.Count("linear_value_head_dim", limits::kMaxHeadDim));
+  RecurrentShape s =
+      SizesOf(ReadTaps(read, "linear_conv_kernel_dim"), read.Count("linear_num_key_heads", limits::kMaxHeads),
+              read.Count("linear_num_value_heads", limits::kMaxHeads),
+              read.Count("linear_key_head_dim", limits::kMaxHeadDim),
+              read.Count("linear_value_head_dim", limits::kMaxHeadDim));
   CheckHeads(s, read.path, "linear_num_value_heads", "linear_num_key_heads");
   return s;
 }
@@ -238,9 +240,8 @@ RecurrentShape HfMamba(const HfKeys& keys, const KeyReader& read, int64_t hidden
   if (keys.Flag("mamba_proj_bias", false)) Refuse(keys.path, "mamba_proj_bias", "= true is not supported");
   keys.Flag("mamba_conv_bias", true);  // the tensor tells
   RefuseStepLimit(keys);
-  RecurrentShape s =
-      DeltaShape(ReadTaps(read, "mamba_d_conv"), read.Count("mamba_n_groups", limits::kMaxHeads), heads,
-                 read.Count("mamba_d_state", limits::kMaxHeadDim), head_dim);
+  RecurrentShape s = SizesOf(ReadTaps(read, "mamba_d_conv"), read.Count("mamba_n_groups", limits::kMaxHeads),
+                             heads, read.Count("mamba_d_state", limits::kMaxHeadDim), head_dim);
   CheckHeads(s, read.path, "mamba_n_heads", "mamba_n_groups");
   s.norm_groups = s.key_heads;
   return s;

@@ -57,7 +57,7 @@ struct RecurrentWeights {
   Linear beta;   // [value_heads, d]: of the gated delta rule
   Convolution convolution;
   RecurrenceWeights recurrence;
-  Norm norm;  // [1, value_width / norm_groups]: of what the recurrence gives
+  Norm norm;  // [1, value_dim], of each head of what the recurrence gives; of Mamba-2 [1, value_width]
   // The layer's last product is LayerWeights::output.
 };
 
