@@ -98,6 +98,10 @@ class CpuBackend final : public Backend {
     if (isa == Isa::kAvx2) {
       set(Form::kCodes, MakePanelProducts(context, has.avx_vnni ? cpu::AvxVnniPanels(options.fast)
                                                                 : cpu::Avx2IntPanels(options.fast)));
+      if (!has.avx_vnni) {
+        set(Form::kNibbles, MakePanelProducts(context, cpu::Avx2NibblePanels(false)));
+        set(Form::kShiftedNibbles, MakePanelProducts(context, cpu::Avx2NibblePanels(true)));
+      }
     }
     const bool avx512 = isa == Isa::kAvx512;
     if (avx512 && has.fast_bf16) set(Form::kBf16, MakePanelProducts(context, cpu::Avx512Bf16Panels()));
@@ -279,22 +283,29 @@ class CpuBackend final : public Backend {
 
  private:
   // The layouts of packed weights.
-  enum class Form { kFloats, kBf16, kCodes };  // in order of falling precision
-  static constexpr size_t kForms = 3;
+  enum class Form { kFloats, kBf16, kCodes, kNibbles, kShiftedNibbles };  // in order of falling precision
+  static constexpr size_t kForms = 5;
 
   // fp32 weights keep their precision, because a user who stores a model in fp32 wants it. Matrices with
   // fewer than 64 inputs keep theirs, because nothing would be gained.
   Form FormOf(const TensorView& w) const {
     constexpr int64_t kFewestInputs = 64;
     if (w.dtype == DType::kF32 || w.cols < kFewestInputs) return Form::kFloats;
+    if (w.dtype == DType::kQ4_0 && Has(Form::kNibbles)) return Form::kNibbles;
+    const bool shifted = w.dtype == DType::kQ4_1 || w.dtype == DType::kQ4_K;
+    if (shifted && Has(Form::kShiftedNibbles)) return Form::kShiftedNibbles;
     const bool quantised = Info(w.dtype).block_elements > 1;
-    if (quantised && products_[static_cast<size_t>(Form::kCodes)]) return Form::kCodes;
-    return products_[static_cast<size_t>(Form::kBf16)] ? Form::kBf16 : Form::kFloats;
+    if (quantised && Has(Form::kCodes)) return Form::kCodes;
+    return Has(Form::kBf16) ? Form::kBf16 : Form::kFloats;
   }
-  // Stacked parts use the most precise of their forms.
+  bool Has(Form form) const { return products_[static_cast<size_t>(form)] != nullptr; }
+  // Stacked parts use the most precise of their forms; panels of nibbles hold one type.
   void PackRows(std::span<const TensorView> parts, PackedMatrix& packed) {
-    Form form = Form::kCodes;
-    for (const TensorView& part : parts) form = std::min(form, FormOf(part));
+    Form form = FormOf(parts.front());
+    for (const TensorView& part : parts) {
+      form = std::min(form, FormOf(part));
+      if (part.dtype != parts.front().dtype) form = std::min(form, Form::kCodes);
+    }
     packed.form = static_cast<int>(form);
     packed.inputs = parts.front().cols;
     if (packed.outputs > 0 && packed.inputs > 0) Of(packed.form).Pack(cpu::WeightRows(parts), packed);

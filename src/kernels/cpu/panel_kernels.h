@@ -72,14 +72,16 @@ struct PanelTask {
   const float* x_scales;  // blocks of [groups][block_rows], as the next two; integers only
   const float* x_offsets;
   const int32_t* x_starts;
+  const float* x_sums;      // PanelKernels::shifted alone
   const std::byte* w;       // strips
   const std::byte* next_w;  // the panel that the thread is likely to take next, for prefetching, or null
-  const float* w_scales;    // strips of [groups][kStripColumns]; integers only
-  const float* bias;        // of the first column, or null
-  const float* up_bias;     // the same for the second half of a gated panel
-  float* y;                 // at the first row and column
-  int64_t y_stride;         // floats
-  int64_t depth;            // PanelDepth(inputs)
+  // Strips of [groups][kStripColumns], or of [groups][2][kStripColumns]: scales, then shifts; integers only.
+  const float* w_scales;
+  const float* bias;     // of the first column, or null
+  const float* up_bias;  // the same for the second half of a gated panel
+  float* y;              // at the first row and column
+  int64_t y_stride;      // floats
+  int64_t depth;         // PanelDepth(inputs)
   int64_t rows;
   int64_t columns;        // of y: at most strips * kStripColumns; half of that if gated
   bool gated;             // the first half of the panel is a gate for the second
@@ -97,6 +99,7 @@ struct BlockScales {
   float* offsets;  // -C * scale: computed by the kernels, it would take the ports of their products
   // What sums start at: C's bits, less 128 times the sum of the codes for weights stored as code + 128.
   int32_t* starts;
+  float* sums;  // of the values themselves; PanelKernels::shifted alone
 };
 
 struct PanelKernels {
@@ -107,6 +110,7 @@ struct PanelKernels {
   int strips;       // per panel
   // Size of packed x to keep in the cache while panels pass; 0: keep a panel while rows pass.
   int64_t x_bytes = 0;
+  // Null: there are only those for stored blocks, below.
   // Packs at most kStripColumns rows of weights, kPackValues floats apart, into `values` values of a strip
   // and the scales [groups][kStripColumns] of their groups. `values` is at most kPackValues and a multiple of
   // kDepthStep. `steps` [groups][kStripColumns]: each group's step as stored; null, or 0, if unknown.
@@ -115,6 +119,8 @@ struct PanelKernels {
   // Packs `count` values as row `row` of a block of x, zero-padded to PanelDepth(count).
   void (*prepare)(const float* x, int64_t count, int row, std::byte* block, const BlockScales& scales);
   void (*multiply)(const PanelTask& task);
+  // Weights have a shift beside each scale: BlockScales::sums, PanelTask::w_scales.
+  bool shifted = false;
   // For rows of Q4_0, Q4_1 and Q4_K. Null: they are dequantised first, as rows of other types are.
   PackStored pack_q4_0 = nullptr;
   PackStored pack_q4_1 = nullptr;
@@ -124,6 +130,8 @@ struct PanelKernels {
 // The CPU must have the instructions (base/cpu_info.h). `fast`: groups of kFastGroup.
 const PanelKernels& Avx2IntPanels(bool fast);
 const PanelKernels& AvxVnniPanels(bool fast);
+// Stored codes of 4 bits, of one type in all rows: Q4_0, or, `shifted`, Q4_1 or Q4_K.
+const PanelKernels& Avx2NibblePanels(bool shifted);
 const PanelKernels& Avx2FloatPanels();
 const PanelKernels& Avx512VnniPanels(bool fast);
 const PanelKernels& Avx512Bf16Panels();

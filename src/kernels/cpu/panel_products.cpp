@@ -34,6 +34,8 @@ class PanelProducts final : public Products {
  private:
   bool scaled() const { return kernels_.scaled; }
   int64_t Groups(int64_t inputs) const { return GroupsOf(PanelDepth(inputs), kernels_.group); }
+  // The scales, and shifts, of `groups` groups of a strip.
+  int64_t ScalesOf(int64_t groups) const { return groups * kStripColumns * (kernels_.shifted ? 2 : 1); }
   int64_t WholeBlocks(int64_t rows) const {
     return (rows + kernels_.block_rows - 1) / kernels_.block_rows * kernels_.block_rows;
   }
@@ -84,6 +86,7 @@ class PanelProducts final : public Products {
   Tensor scales_;
   Tensor offsets_;
   std::vector<int32_t> starts_;
+  std::vector<float> sums_;
   // By thread: the current panel, for weights that are packed on the fly.
   Tensor panels_;
   Tensor panel_scales_;
@@ -128,14 +131,14 @@ void PanelProducts::PackStoredStrip(const WeightRows& w, const PackedMatrix& pac
     const int64_t next = begin + count;
     w.Prefetch(range.first, range.count, next, std::min(kPackValues, packed.inputs - next));
     PackOf(type)(rows, range.count, count, strip_values + begin * kStripColumns,
-                 strip_scales + begin / kernels_.group * kStripColumns);
+                 strip_scales + ScalesOf(begin / kernels_.group));
     for (int r = 0; r < range.count; ++r) rows[r] += BytesOf(type, count);
   }
   // The columns' padding, as codes of zero.
   const int64_t padding = PanelDepth(packed.inputs) - packed.inputs;
   std::fill_n(strip_values + packed.inputs * kStripColumns, padding * kStripColumns, std::byte{0x80});
-  std::fill_n(strip_scales + packed.inputs / kernels_.group * kStripColumns,
-              padding / kernels_.group * kStripColumns, 0.0f);
+  std::fill_n(strip_scales + ScalesOf(packed.inputs / kernels_.group), ScalesOf(padding / kernels_.group),
+              0.0f);
 }
 
 void PanelProducts::PackStrip(const WeightRows& w, const PackedMatrix& packed, int64_t strip,
@@ -149,6 +152,12 @@ void PanelProducts::PackStrip(const WeightRows& w, const PackedMatrix& packed, i
   const DType type = w.parts().front().dtype;
   if (rows.count > 0 && PackOf(type) != nullptr && w.AreAll(type))
     return PackStoredStrip(w, packed, rows, strip_values, strip_scales);
+  if (kernels_.pack == nullptr) {  // a strip that only pads a panel
+    COPPICE_CHECK(rows.count == 0);
+    std::fill_n(strip_values, depth * kStripColumns * kernels_.value_bytes, std::byte{0});
+    std::fill_n(strip_scales, ScalesOf(Groups(packed.inputs)), 0.0f);
+    return;
+  }
   for (int64_t begin = 0; begin < packed.inputs; begin += kPackValues) {
     const int64_t count = std::min(kPackValues, packed.inputs - begin);
     const int64_t padded = std::min(kPackValues, depth - begin);
@@ -176,7 +185,7 @@ void PanelProducts::Pack(const WeightRows& w, PackedMatrix& packed) {
   }
   const int64_t strips = Strips(packed);
   packed.storage.Resize(DType::kF32, strips, FloatsOf(PanelDepth(packed.inputs) * kStripColumns));
-  packed.scales.Resize(DType::kF32, scaled() ? strips : 0, Groups(packed.inputs) * kStripColumns);
+  packed.scales.Resize(DType::kF32, scaled() ? strips : 0, ScalesOf(Groups(packed.inputs)));
   const MutableTensorView storage = packed.storage.mutable_view();
   const MutableTensorView scales = packed.scales.mutable_view();
   context_.pool.For(strips, 1, [&](int64_t strip, int64_t, int) {
@@ -193,14 +202,15 @@ void PanelProducts::PrepareRows(const TensorView& x) {
   scales_.Resize(DType::kF32, blocks, scales);
   offsets_.Resize(DType::kF32, blocks, scales);
   starts_.resize(static_cast<size_t>(blocks * scales));
+  sums_.resize(starts_.size());
   const MutableTensorView values = values_.mutable_view();
   const MutableTensorView scale_rows = scales_.mutable_view();
   const MutableTensorView offset_rows = offsets_.mutable_view();
   context_.pool.For(blocks, 1, [&](int64_t block, int64_t, int) {
-    BlockScales of_block = {nullptr, nullptr, nullptr};
+    BlockScales of_block = {};
     if (scaled()) {
       of_block = {scale_rows.Row<float>(block).data(), offset_rows.Row<float>(block).data(),
-                  starts_.data() + block * scales};
+                  starts_.data() + block * scales, sums_.data() + block * scales};
     }
     for (int64_t r = 0; r < block_rows; ++r) {
       // Rows beyond the last are multiplied with their block but never written, so any row's values serve.
@@ -237,6 +247,7 @@ void PanelProducts::MultiplyPanel(const Call& call, const Panel& panel, int64_t 
       .x_scales = scaled() ? x_scales.Row<float>(block).data() : nullptr,
       .x_offsets = scaled() ? offsets_.view().Row<float>(block).data() : nullptr,
       .x_starts = scaled() ? starts_.data() + block * x_scales.cols : nullptr,
+      .x_sums = scaled() ? sums_.data() + block * x_scales.cols : nullptr,
       .w = panel.strips,
       .next_w = panel.next,
       .w_scales = panel.scales,
@@ -286,9 +297,9 @@ void PanelProducts::MultiplyOnce(const Call& call) {
   const PackedMatrix& w = call.w;
   const WeightRows rows(w.sources);
   const int64_t values = PanelDepth(w.inputs) * kStripColumns;
-  const int64_t groups = Groups(w.inputs) * kStripColumns;
+  const int64_t scales_of_strip = ScalesOf(Groups(w.inputs));
   panels_.Resize(DType::kF32, context_.pool.size(), kernels_.strips * FloatsOf(values));
-  panel_scales_.Resize(DType::kF32, context_.pool.size(), scaled() ? kernels_.strips * groups : 0);
+  panel_scales_.Resize(DType::kF32, context_.pool.size(), scaled() ? kernels_.strips * scales_of_strip : 0);
   const MutableTensorView panels = panels_.mutable_view();
   const MutableTensorView panel_scales = panel_scales_.mutable_view();
   context_.pool.For(Panels(w), 1, [&](int64_t panel, int64_t, int thread) {
@@ -298,7 +309,7 @@ void PanelProducts::MultiplyOnce(const Call& call) {
     const int64_t count = std::min<int64_t>(kernels_.strips, Strips(w) - first);
     for (int64_t i = 0; i < count; ++i) {
       PackStrip(rows, w, first + i, strips + i * values * kernels_.value_bytes,
-                scaled() ? scales + i * groups : nullptr);
+                scaled() ? scales + i * scales_of_strip : nullptr);
     }
     const int64_t task_rows = WholeBlocks(kTaskRows);
     for (int64_t row = 0; row < call.y.rows; row += task_rows)

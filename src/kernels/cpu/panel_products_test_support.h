@@ -62,12 +62,13 @@ inline float FactorAt(size_t k, size_t count, size_t values) {
   return k < whole ? static_cast<float>(values) : FactorAt(k - whole, count - whole, values / 2);
 }
 
-// `steps`: of each 32 values, 0 where there is none; empty where they do not count.
+// `steps`: of each 32 values, 0 where there is none; empty where they do not count. `rotated`: how many values are
+// rotated together; 0: those that share a scale.
 inline Codes Quantize(std::span<const float> row, size_t values, bool is_weight,
-                      std::span<const float> steps = {}) {
+                      std::span<const float> steps = {}, size_t rotated = 0) {
   std::vector<float> x(row.begin(), row.end());
   x.resize(static_cast<size_t>(cpu::PanelDepth(static_cast<int64_t>(x.size()))));
-  Rotate(x, values);
+  Rotate(x, rotated == 0 ? values : rotated);
   if (is_weight) {
     for (size_t k = 0; k < x.size(); ++k) x[k] /= FactorAt(k, x.size(), values);
   }
@@ -122,6 +123,79 @@ inline std::vector<float> StepsOf(const TensorView& w, int64_t row) {
   return steps;
 }
 
+// Stored codes of 4 bits, which AVX2 multiplies as panel_nibbles.inl says.
+inline bool IsNibbles(DType type) {
+  return type == DType::kQ4_0 || type == DType::kQ4_1 || type == DType::kQ4_K;
+}
+
+// A group of 32 stored values, step (code - 8) + shift; the codes are rotated in fours.
+struct NibbleGroup {
+  float step;
+  float shift = 0;
+  std::vector<float> codes;
+};
+
+// Group g of a row, from the layouts.
+inline NibbleGroup NibblesOf(const TensorView& w, int64_t row, size_t g) {
+  NibbleGroup group{.step = StepsOf(w, row)[g], .codes = std::vector<float>(32)};
+  const bool super = w.dtype == DType::kQ4_K;
+  const auto* block = reinterpret_cast<const uint8_t*>(w.RowBytes(row)) +
+                      BytesOf(w.dtype, static_cast<int64_t>(super ? g / 8 * 256 : g * 32));
+  F16 second;
+  std::memcpy(&second, block + 2, sizeof second);
+  if (w.dtype == DType::kQ4_1) group.shift = ToFloat(second) + 8 * group.step;
+  if (super) {
+    const uint8_t* scales = block + 4;
+    const size_t j = g % 8;
+    const int minimum = j < 4 ? scales[j + 4] & 63 : scales[j + 4] >> 4 | (scales[j] >> 6 << 4);
+    group.shift = 8 * group.step - ToFloat(second) * static_cast<float>(minimum);
+  }
+  const uint8_t* bytes = block + (super ? 16 + g % 8 / 2 * 32 : w.dtype == DType::kQ4_1 ? 4 : 2);
+  for (size_t i = 0; i < 32; ++i) {
+    const bool high = super ? g % 2 == 1 : i >= 16;
+    group.codes[i] =
+        static_cast<float>(high ? bytes[super ? i : i % 16] >> 4 : bytes[super ? i : i % 16] & 15) - 8;
+  }
+  Rotate(group.codes, 4);
+  if (!std::isfinite(group.step)) group.step = std::nanf("");
+  if (!std::isfinite(group.shift)) group.shift = std::nanf("");
+  return group;
+}
+
+// The sum of 32 values as eight partial sums.
+inline float SumOfGroup(std::span<const float> x) {
+  float lanes[8];
+  for (size_t j = 0; j < 8; ++j) lanes[j] = 0.0f + x[j] + x[8 + j] + x[16 + j] + x[24 + j];
+  for (size_t half : {4, 2, 1}) {
+    for (size_t j = 0; j < half; ++j) lanes[j] += lanes[j + half];
+  }
+  return lanes[0];
+}
+
+inline Tensor ExpectedNibbles(const TensorView& x, const TensorView& w, const TensorView& bias) {
+  Tensor y(DType::kF32, x.rows, w.rows);
+  const auto groups = static_cast<size_t>(w.cols / 32);
+  for (int64_t i = 0; i < x.rows; ++i) {
+    std::vector<Codes> of_x(groups);
+    for (size_t g = 0; g < groups; ++g)
+      of_x[g] = Quantize(x.Row<float>(i).subspan(g * 32, 32), 32, false, {}, 4);
+    for (int64_t o = 0; o < w.rows; ++o) {
+      float sum = 0;
+      for (size_t g = 0; g < groups; ++g) {
+        const NibbleGroup group = NibblesOf(w, o, g);
+        int32_t exact = 0;
+        for (size_t k = 0; k < 32; ++k) exact += of_x[g].codes[k] * static_cast<int>(group.codes[k]);
+        sum = std::fma(static_cast<float>(exact) * of_x[g].scales.front(), group.step / 4, sum);
+        if (w.dtype != DType::kQ4_0)
+          sum = std::fma(SumOfGroup(x.Row<float>(i).subspan(g * 32, 32)), group.shift, sum);
+      }
+      y.mutable_view().Row<float>(i)[static_cast<size_t>(o)] =
+          bias.empty() ? sum : sum + bias.Row<float>(0)[static_cast<size_t>(o)];
+    }
+  }
+  return y;
+}
+
 inline Tensor Expected(const TensorView& x, const TensorView& w, const TensorView& bias, size_t values) {
   std::vector<Codes> rows(static_cast<size_t>(x.rows));
   for (int64_t i = 0; i < x.rows; ++i)
@@ -156,6 +230,10 @@ struct Kernels {
   size_t group() const {
     return isa == Isa::kAmx ? cpu::kTileGroup : fast ? cpu::kFastGroup : cpu::kVectorGroup;
   }
+  Tensor Expected(const TensorView& x, const TensorView& w, const TensorView& bias = {}) const {
+    return isa == Isa::kAvx2 && IsNibbles(w.dtype) ? ExpectedNibbles(x, w, bias)
+                                                   : testing_panels::Expected(x, w, bias, group());
+  }
 };
 
 inline void PrintTo(const Kernels& k, std::ostream* out) {
@@ -171,7 +249,9 @@ class IntProductsTest : public ::testing::TestWithParam<Kernels> {
                                         : Cpu().avx512_vnni;
     if (!can) GTEST_SKIP() << "this CPU lacks " << IsaName(isa) << " or VNNI";
     if (isa == Isa::kAmx) InstallAmxEmulator();
-    backend_ = MakeCpuBackendForIsa({.threads = 2, .exact = false, .fast = GetParam().fast}, isa);
+    CpuFeatures features = Cpu();
+    features.avx_vnni = false;  // AvxVnniProducts tests those kernels
+    backend_ = MakeCpuBackendForIsa({.threads = 2, .exact = false, .fast = GetParam().fast}, isa, features);
   }
   Tensor Product(const TensorView& x, const TensorView& w, const TensorView& bias = {}) {
     PackedMatrix packed;

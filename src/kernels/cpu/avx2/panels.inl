@@ -142,22 +142,31 @@ inline void AddGroup(const PanelBlock& b, int64_t group, int strip, int row, flo
   }
 }
 
-template <typename Dot>
-void MultiplyPanel(const PanelTask& task) {
-  constexpr int64_t kValueBytes = kWordBytes / Dot::kValues;
+// The blocks of a task, whose values take `value_bytes`. add(block, group, strip, row, y) multiplies one group of K,
+// kRows rows from `row` on and one strip.
+template <int kRows, typename Add>
+inline void MultiplyBlocks(const PanelTask& task, int64_t value_bytes, int64_t group, Add add) {
   const int strips = task.gated ? kPanelStrips : static_cast<int>(StripsOf(task.columns));
   for (int64_t i = 0; i * kBlockRows < task.rows; ++i) {
-    const PanelBlock block = BlockOf(task, i, kBlockRows, kValueBytes, Dot::kGroup);
+    const PanelBlock block = BlockOf(task, i, kBlockRows, value_bytes, group);
     const int64_t left = task.rows - block.first_row;
     const int rows = left < kBlockRows ? static_cast<int>(left) : kBlockRows;
     alignas(32) float y[kBlockRows * kPanelColumns] = {};
     for (int64_t g = 0; g < block.groups; ++g) {
       for (int strip = 0; strip < strips; ++strip) {
-        for (int row = 0; row < rows; row += kSumRows) AddGroup<Dot>(block, g, strip, row, y);
+        for (int row = 0; row < rows; row += kRows) add(block, g, strip, row, y);
       }
     }
     WriteBlock(block, rows, y);
   }
+}
+
+template <typename Dot>
+void MultiplyPanel(const PanelTask& task) {
+  const auto add = [](const PanelBlock& b, int64_t group, int strip, int row, float* y) {
+    AddGroup<Dot>(b, group, strip, row, y);
+  };
+  MultiplyBlocks<kSumRows>(task, kWordBytes / Dot::kValues, Dot::kGroup, add);
 }
 
 template <typename Dot>

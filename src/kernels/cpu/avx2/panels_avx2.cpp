@@ -14,6 +14,7 @@ namespace {
 #include "kernels/cpu/generic/panel_common.inl"
 #include "kernels/cpu/generic/rotation.inl"
 #include "kernels/cpu/avx2/panels.inl"
+#include "kernels/cpu/avx2/panel_nibbles.inl"
 // clang-format on
 
 template <int64_t kGroup>
@@ -21,6 +22,8 @@ constexpr PanelKernels kIntPanels = PanelsOf<WideDot<kGroup>>();
 template <int64_t kGroup>
 constexpr PanelKernels kVnniPanels = PanelsOf<VnniDot<kGroup>>();
 constexpr PanelKernels kFloatPanels = PanelsOf<FloatDot>();
+constexpr PanelKernels kNibblePanels = NibblePanels<false>();
+constexpr PanelKernels kShiftedNibblePanels = NibblePanels<true>();
 }  // namespace
 
 const PanelKernels& Avx2IntPanels(bool fast) {
@@ -29,6 +32,7 @@ const PanelKernels& Avx2IntPanels(bool fast) {
 const PanelKernels& AvxVnniPanels(bool fast) {
   return fast ? kVnniPanels<kFastGroup> : kVnniPanels<kVectorGroup>;
 }
+const PanelKernels& Avx2NibblePanels(bool shifted) { return shifted ? kShiftedNibblePanels : kNibblePanels; }
 const PanelKernels& Avx2FloatPanels() { return kFloatPanels; }
 
 }  // namespace coppice::cpu

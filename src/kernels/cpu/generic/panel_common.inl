@@ -85,6 +85,7 @@ struct PanelBlock {
   const float* x_scales;  // [groups][block rows], as the next two
   const float* x_offsets;
   const int32_t* x_starts;
+  const float* x_sums;  // shifted kernels alone
   int64_t groups;
   int64_t first_row;
 };
@@ -98,6 +99,7 @@ inline PanelBlock BlockOf(const PanelTask& t, int64_t index, int64_t block_rows,
           t.x_scales + scales,
           t.x_offsets + scales,
           t.x_starts + scales,
+          t.x_sums == nullptr ? nullptr : t.x_sums + scales,
           groups,
           index * block_rows};
 }
