@@ -25,7 +25,8 @@ MINI_DEMO = compare -m $(MINI_MODEL) -f $(MINI_PROMPT) --expect $(shell cat $(MI
 JOBS ?= $(shell nproc)
 # Headers are most of a file, so several files are compiled as one (cmake/CoppiceTargets.cmake). Who edits one file again
 # and again configures a folder without (CONTRIBUTING.md).
-CONFIGURE := cmake --log-level=WARNING -DCMAKE_UNITY_BUILD=ON $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+CONFIGURE = cmake --log-level=WARNING -DCMAKE_UNITY_BUILD=ON -DCOPPICE_GPU_ARCHITECTURES=$(GPU_ARCHITECTURES) $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+GPU_ARCHITECTURES = 80,90,100,120
 SOURCES := find $(wildcard src tests benchmarks) -name '*.cpp' -o -name '*.h' -o -name '*.inl'
 
 help:  ## this list
@@ -82,6 +83,7 @@ check: setup  ## builds the release and runs its tests, with nothing optional: w
 	  --parallel $(JOBS)
 
 # The sanitized programs are tests of the release build (tests/CMakeLists.txt), so one summary speaks for all.
+test: GPU_ARCHITECTURES = 90
 test: setup-train setup-web setup-gpu clients models  ## builds everything, runs every test but the long ones, the risky ones under sanitizers too
 	@$(CONFIGURE) --preset dev >/dev/null
 	@cmake --build build-dev --parallel $(JOBS) --target sanitized_tests

@@ -122,7 +122,8 @@ TEST_P(StoredBlocks, BlocksOfQ4_KOfAnyScalesAreTheStatedArithmetic) {
   ExpectStated(x, w);
 }
 
-// The largest codes of x, of any signs, by the least and the largest codes: no sum of a few products leaves 16 bits.
+// The largest codes of x, of any signs, by the least and the largest codes: no sum of a few products leaves
+// 16 bits.
 TEST_P(StoredBlocks, TheLargestProductsAreTheStatedArithmetic) {
   std::mt19937 random(19);
   for (DType type : {DType::kQ4_0, DType::kQ4_1, DType::kQ4_K}) {

@@ -62,8 +62,8 @@ inline float FactorAt(size_t k, size_t count, size_t values) {
   return k < whole ? static_cast<float>(values) : FactorAt(k - whole, count - whole, values / 2);
 }
 
-// `steps`: of each 32 values, 0 where there is none; empty where they do not count. `rotated`: how many values are
-// rotated together; 0: those that share a scale.
+// `steps`: of each 32 values, 0 where there is none; empty where they do not count. `rotated`: how many
+// values are rotated together; 0: those that share a scale.
 inline Codes Quantize(std::span<const float> row, size_t values, bool is_weight,
                       std::span<const float> steps = {}, size_t rotated = 0) {
   std::vector<float> x(row.begin(), row.end());

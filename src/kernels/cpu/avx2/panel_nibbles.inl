@@ -7,16 +7,15 @@
 //
 //   4 * 62 * 127 = 31496 < 2^15,
 //
-// so that 16 products of a column and row take two byte products, a sum of int16, and one vpmaddwd by ones,
-// where codes widened to int16 take four vpmaddwd: 120 to 138 GOP/s instead of 84 to 89 (Zen 3, one thread,
-// registers and L1, beside other work).
+// so that eight products of a column and row take two byte products, a sum of int16, and one vpmaddwd by
+// ones, where codes widened to int16 take four vpmaddwd.
 //
 // Scales still belong to 32 values, on both sides:
 //
 //   y[m][n] = sum over groups g, in order:  fma(xs[m][g] * sum_k xq[m][k] wq[n][k], d[n][g] / 4, y[m][n])
 //
-// Formats with a minimum have w = d (code - 8) + shift, and add fma(sum of x[m][k] over g, shift[n][g], y[m][n])
-// after it: a shift is not rounded. The sum of x is that of eight partial sums, see SumOf.
+// Formats with a minimum have w = d (code - 8) + shift, and add fma(sum of x[m][k] over g, shift[n][g],
+// y[m][n]) after it: a shift is not rounded. The sum of x is that of eight partial sums, in V::Sum's order.
 //
 // An outlier of x is spread over four values instead of 32, which costs some accuracy: the divergence from
 // fp32 (KL in nats, SmolLM2-135M-Instruct in Q4_0, 4 chunks of 1,024 tokens) is 0.0013; rotated in blocks of

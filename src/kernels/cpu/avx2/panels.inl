@@ -7,9 +7,9 @@
 //
 // AVX2 multiplies unsigned by signed bytes and saturates the sum of two products to int16. Two products of
 // codes fit, but two of code + 128 by a code do not, so byte products would have to move the sign from one
-// side to the other each time. Codes widened to int16 need no such step: vpmaddwd adds pairs exactly to
-// int32. Both take four instructions for 32 products. Measured from registers on Zen 4 (GOP/s): int16 180,
-// bytes with vpsignb 125, fp32 FMA 115.
+// side to the other each time (but for stored codes of 4 bits, panel_nibbles.inl). Codes widened to int16
+// need no such step: vpmaddwd adds pairs exactly to int32. Both take four instructions for 32 products.
+// Measured from registers on Zen 4 (GOP/s): int16 180, bytes with vpsignb 125, fp32 FMA 115.
 //
 // AVX-VNNI has the byte product of AVX-512 VNNI: weights are stored as code + 128, and the sums start at
 // PanelTask::x_starts to compensate.
@@ -142,8 +142,8 @@ inline void AddGroup(const PanelBlock& b, int64_t group, int strip, int row, flo
   }
 }
 
-// The blocks of a task, whose values take `value_bytes`. add(block, group, strip, row, y) multiplies one group of K,
-// kRows rows from `row` on and one strip.
+// The blocks of a task, whose values take `value_bytes`. add(block, group, strip, row, y) multiplies one
+// group of K, kRows rows from `row` on, and one strip.
 template <int kRows, typename Add>
 inline void MultiplyBlocks(const PanelTask& task, int64_t value_bytes, int64_t group, Add add) {
   const int strips = task.gated ? kPanelStrips : static_cast<int>(StripsOf(task.columns));
