@@ -1,4 +1,5 @@
-// A small random model whose even layers carry states, one of each kind in turn, and whose odd layers attend.
+// A small random model whose even layers carry states, one of each kind in turn, and whose odd layers attend;
+// and one whose layers hold one part alone.
 #pragma once
 
 #include <string>
@@ -30,6 +31,17 @@ inline ModelConfig TinyHybridConfig() {
     layer = {
         .rope = kNoRope, .ffn = layer.ffn, .mixer = kind, .recurrent = TinyRecurrence(kind, c.shape.hidden)};
   }
+  return c;
+}
+
+// An FFN, attention, Mamba-2, a layer with attention and an FFN, a short convolution, and an FFN.
+inline ModelConfig TinyBlocksConfig() {
+  ModelConfig c = TinyHybridConfig();
+  c.ffn = FfnKind::kReluSquared;
+  c.shape.gated_ffn = false;
+  std::vector<LayerShape>& layers = c.shape.layers;
+  for (const size_t l : {size_t{1}, size_t{2}, size_t{4}}) layers[l].ffn = 0;
+  layers[0] = layers[5] = {.rope = kNoRope, .ffn = layers[0].ffn, .mixer = MixerKind::kNone};
   return c;
 }
 
@@ -66,8 +78,8 @@ inline void AddTinyMixer(const ModelShape& shape, int l, TinyStore& store, TestR
   matrix("ssm_out.weight", d, s.value_width());
 }
 
-inline TinyModel MakeTinyHybrid(uint64_t seed = 1) {
-  TinyModel model{TinyHybridConfig(), std::make_shared<TinyStore>()};
+inline TinyModel MakeTinyHybrid(ModelConfig config = TinyHybridConfig(), uint64_t seed = 1) {
+  TinyModel model{std::move(config), std::make_shared<TinyStore>()};
   const ModelShape& s = model.config.shape;
   TestRandom random(seed);
   TinyStore& store = *model.store;
@@ -78,9 +90,10 @@ inline TinyModel MakeTinyHybrid(uint64_t seed = 1) {
       continue;
     }
     const std::string p = "blk." + std::to_string(l) + ".";
-    AddTinyMixer(s, l, store, random);
+    if (s.layer(l).has_state()) AddTinyMixer(s, l, store, random);
     for (const char* norm : {"attn_norm", "ffn_norm"})
       store.Add(p + norm + ".weight", {s.hidden}, 0.1f, 1, random);
+    if (!s.layer(l).has_ffn()) continue;
     for (const char* wide : {"ffn_gate", "ffn_up"})
       store.Add(p + wide + ".weight", {s.layer(l).ffn, s.hidden}, 0.125f, 0, random);
     store.Add(p + "ffn_down.weight", {s.hidden, s.layer(l).ffn}, 0.1f, 0, random);

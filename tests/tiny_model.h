@@ -281,6 +281,7 @@ inline void AddTinyLayer(const ModelShape& s, int l, TinyStore& store, TestRando
     if (gpt_oss) AddTinyExpertBiases(s.hidden, layer.mixture, p, store, random);
     return;
   }
+  if (layer.ffn == 0) return;
   if (s.gated_ffn) linear("ffn_gate", layer.ffn, s.hidden, false);
   linear("ffn_up", layer.ffn, s.hidden, bloom);
   linear("ffn_down", s.hidden, layer.ffn, bloom);

@@ -24,7 +24,7 @@ CLASSES = ["LlamaConfig", "MistralConfig", "Ministral3Config", "Qwen2Config", "Q
            "BloomConfig", "MixtralConfig", "Qwen3MoeConfig", "Qwen3VLMoeTextConfig", "Qwen2MoeConfig", "OlmoeConfig",
            "GraniteMoeConfig", "GraniteMoeSharedConfig", "GptOssConfig", "MuseGlimmerTextConfig",
            "Gemma4TextConfig", "Qwen3_5TextConfig", "Qwen3_5MoeTextConfig", "Lfm2Config", "Lfm2MoeConfig",
-           "GraniteMoeHybridConfig"]
+           "GraniteMoeHybridConfig", "NemotronHConfig"]
 # What no forward pass of a decoder reads, or only in training.
 HARMLESS = {"use_cache", "initializer_range", "pretraining_tp", "attention_dropout", "hidden_dropout", "resid_pdrop",
             "embd_pdrop", "output_router_logits", "router_aux_loss_coef", "router_jitter_noise",

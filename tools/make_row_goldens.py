@@ -55,6 +55,11 @@ MAMBA_KINDS = ["linear_attention", "linear_attention", "full_attention", "linear
 GRANITE_HYBRID = MULTIPLIERS | {
     "num_hidden_layers": 4, "layer_types": MAMBA_KINDS, "mamba_n_heads": 4, "mamba_d_state": 5, "mamba_chunk_size": 16,
     "shared_intermediate_size": 20, "max_position_embeddings": 256}
+# A width of its layers with a state that is not a multiple of the model's.
+NEMOTRON_H = {"num_hidden_layers": None, "head_dim": 8, "mamba_num_heads": 6, "mamba_head_dim": 4, "n_groups": 2,
+              "ssm_state_size": 8, "chunk_size": 32, "max_position_embeddings": 256}
+NEMOTRON_H_MOE = {"n_routed_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 12,
+                  "moe_shared_expert_intermediate_size": 20}
 GEMMA4 = {"head_dim": 8, "global_head_dim": 16, "sliding_window": 5}
 # Name: the class, its config beside SIZES, and the keys that config.json leaves to the class.
 ROWS = {
@@ -164,17 +169,27 @@ ROWS = {
         "num_local_experts": 0, "position_embedding_type": "rope", "mamba_expand": 3, "mamba_n_heads": 6,
         "mamba_n_groups": 3, "mamba_conv_bias": False, "mamba_d_conv": 3,
         "rope_parameters": {"rope_type": "default", "rope_theta": 50.0}}, []),
+    "nemotron_h": ("NemotronHForCausalLM", NEMOTRON_H | {
+        "layers_block_type": ["linear_attention", "mlp", "linear_attention", "full_attention", "mlp"]},
+        ["mlp_hidden_act", "layer_norm_epsilon", "use_conv_bias", "conv_kernel"]),
+    "nemotron_h_moe": ("NemotronHForCausalLM", NEMOTRON_H | NEMOTRON_H_MOE | {
+        "layers_block_type": ["linear_attention", "moe", "full_attention", "moe", "linear_attention"],
+        "routed_scaling_factor": 1.7, "n_groups": 3}, ["norm_topk_prob", "n_group", "topk_group"]),
+    # Both kinds of FFN, first a block without a mixer; plain sums of experts, and no bias of the convolution.
+    "nemotron_h_both": ("NemotronHForCausalLM", NEMOTRON_H | NEMOTRON_H_MOE | {
+        "layers_block_type": ["mlp", "full_attention", "moe", "linear_attention", "moe"], "norm_topk_prob": False,
+        "use_conv_bias": False, "conv_kernel": 3}, []),
 }
 # What llama.cpp's files cannot say: lists of layers without RoPE, truncate, windows of Mistral, Qwen2 and Qwen3, layers
 # without a mixture, gpt-oss without biases, layers of Muse Glimmer with RoPE and no window, values wider than the keys
-# of Qwen3.5, a factor or plain sums of LFM2's experts, RoPE beside Mamba-2. The converter does not know all tensors of
-# FUSED_EXPERTS.
+# of Qwen3.5, a factor or plain sums of LFM2's experts, RoPE beside Mamba-2, both kinds of
+# FFN in one Nemotron-H. The converter does not know all tensors of FUSED_EXPERTS.
 WITHOUT_GGUF = {"llama", "mistral", "qwen2", "qwen3_windows", "smollm3_lists", "qwen3_moe_dense", "qwen2_moe_windows",
                 "granitemoe", "gpt_oss_plain", "muse_glimmer_lists", "qwen3_5_wide", "lfm2_moe_scaled",
-                "lfm2_moe_plain", "granitehybrid_rope"}
+                "lfm2_moe_plain", "granitehybrid_rope", "nemotron_h_both"}
 # Their folders have the tensors of transformers 5 in memory, the others those of published checkpoints.
 FUSED_EXPERTS = {"qwen3_moe_dense", "granitemoe", "qwen3_5_moe"}
-AS_TRANSFORMERS = {"granitehybrid_moe", "granitehybrid_rope"}  # so is their config.json
+AS_TRANSFORMERS = {"granitehybrid_moe", "granitehybrid_rope", "nemotron_h_moe", "nemotron_h_both"}  # so is their config.json
 EXPERT_BIASES = ("expert_bias", "e_score_correction_bias")
 # What folders have in fp32. The converter takes e to the power of A_log in its own type, and half would not hold it.
 FP32 = ("A_log", *EXPERT_BIASES)
@@ -265,6 +280,11 @@ def published(config: transformers.PreTrainedConfig, name: str) -> dict:
     settings = config.to_dict()
     if name.startswith("granitehybrid"):
         settings["layer_types"] = ["mamba" if kind == "linear_attention" else "attention" for kind in MAMBA_KINDS]
+    if name == "nemotron_h":
+        layers = settings.pop("layers_block_type")
+        settings |= {"hybrid_override_pattern": config.hybrid_override_pattern, "num_hidden_layers": len(layers)}
+        for key in [key for key in settings if key.startswith(("moe_", "mtp_", "n_routed", "n_shared", "num_experts"))]:
+            del settings[key]
     if name == "lfm2_lists":
         settings["block_ff_dim"] = settings.pop("intermediate_size")
         settings["tie_embedding"] = settings.pop("tie_word_embeddings")
@@ -310,12 +330,15 @@ def save_gguf(llama: str, kind: str, config: transformers.PreTrainedConfig, fold
     shutil.copy(folder / "model.safetensors", whole)
     settings = published(config, folder.name)
     (whole / "config.json").write_text(json.dumps(settings))
+    more = {}
+    if folder.name.startswith("nemotron_h"):  # by transformers' class it takes all for mixtures with heads of 64
+        more = {"hparams": settings | {"mamba_d_head": config.mamba_head_dim}}
     vocab = {str(i): i for i in range(config.get_text_config().vocab_size)}  # Gemma's converter counts it
     (whole / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocab}, "added_tokens": []}))
     for model in [cls, *cls.__mro__]:
         if "set_vocab" in vars(model):
             model.set_vocab = lambda self: None  # these models have no tokenizer
-    cls(whole, gguf.LlamaFileType.MOSTLY_F16, folder / "model.gguf").write()
+    cls(whole, gguf.LlamaFileType.MOSTLY_F16, folder / "model.gguf", **more).write()
     shutil.rmtree(whole)
 
 

@@ -39,7 +39,7 @@ Transformer MakeTransformer(std::shared_ptr<const TensorStore> store, ModelConfi
          .mixture = layer.mixture.experts > 0,
          .sinks = config.sinks,
          .output_gate = layer.output_gate,
-         .recurrence = !layer.attends()});
+         .recurrence = layer.has_state()});
   }
   weights = Weights::Place(std::move(weights), *backend);
   return {std::move(config), std::move(weights)};

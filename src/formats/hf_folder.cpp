@@ -98,7 +98,7 @@ const StoredTensor* HfFolder::Find(std::string_view name) const {
 std::unique_ptr<HfFolder> HfFolder::Open(const std::string& path) {
   const std::filesystem::path folder(path);
   const std::string config_path = (folder / "config.json").string();
-  json config = ReadJsonFile(config_path);
+  json config = ReadPythonJsonFile(config_path);
   if (!config.is_object()) throw Error("[config] {}: not an object", config_path);
 
   Contents contents;

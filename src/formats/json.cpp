@@ -169,13 +169,48 @@ nlohmann::ordered_json OrderedMember(std::string_view text, const json& checked,
   return builder.Take()[member];
 }
 
-json ReadJsonFile(const std::string& path) {
+namespace {
+
+// Calls use(text) with the text of a file, which is within the limit.
+template <typename Use>
+json WithText(const std::string& path, const Use& use) {
   const MappedFile file(path);
   if (file.size() > limits::kMaxJsonFileBytes) {
     throw Error("[json] {}: {} bytes, the limit is {}", path, file.size(), limits::kMaxJsonFileBytes);
   }
   const auto bytes = file.bytes();
-  return ParseJson({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path);
+  return use(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+}
+
+// The text with Python's numbers that JSON lacks as objects. What stands in a string stays.
+std::string WithoutPythonNumbers(std::string_view text) {
+  std::string plain;
+  plain.reserve(text.size());
+  bool in_string = false;
+  for (size_t i = 0; i < text.size();) {
+    size_t taken = in_string && text[i] == '\\' && i + 1 < text.size() ? 2 : 1;
+    if (text[i] == '"') in_string = !in_string;
+    bool is_number = false;
+    for (const std::string_view number : {"Infinity", "-Infinity", "NaN"}) {
+      if (in_string || !text.substr(i).starts_with(number)) continue;
+      plain.append(R"({"__float__":")").append(number).append("\"}");
+      taken = number.size();
+      is_number = true;
+    }
+    if (!is_number) plain.append(text.substr(i, taken));
+    i += taken;
+  }
+  return plain;
+}
+
+}  // namespace
+
+json ReadJsonFile(const std::string& path) {
+  return WithText(path, [&](std::string_view text) { return ParseJson(text, path); });
+}
+
+json ReadPythonJsonFile(const std::string& path) {
+  return WithText(path, [&](std::string_view text) { return ParseJson(WithoutPythonNumbers(text), path); });
 }
 
 }  // namespace coppice

@@ -104,5 +104,8 @@ class OwnedJson {
 
 // Reads and parses a file of at most limits::kMaxJsonFileBytes.
 nlohmann::json ReadJsonFile(const std::string& path);
+// The same for what Python's json module may have written, with Infinity, -Infinity and NaN for numbers. Each
+// becomes {"__float__": "Infinity"} and the like, which is how transformers writes them in JSON.
+nlohmann::json ReadPythonJsonFile(const std::string& path);
 
 }  // namespace coppice

@@ -85,6 +85,24 @@ TEST(Json, ReadsAFileAndNamesOneThatIsMissingOrBroken) {
   EXPECT_THAT(ErrorOf([&] { ReadJsonFile(folder.Write("d.json", "")); }), HasSubstr("d.json: parse error"));
 }
 
+TEST(Json, ReadsPythonsNumbersThatJsonLacks) {
+  const TempFolder folder;
+  const std::string path = folder.Write(
+      "a.json", R"({"a": [0.0, Infinity, -Infinity], "NaN": NaN, "b": "\"NaN\" \\", "c": [1, NaN]})");
+  const nlohmann::json read = ReadPythonJsonFile(path);
+  const auto number = [](const char* name) { return nlohmann::json{{"__float__", name}}; };
+  EXPECT_EQ(read["a"], nlohmann::json::array({0.0, number("Infinity"), number("-Infinity")}));
+  EXPECT_EQ(read["NaN"], number("NaN"));
+  EXPECT_EQ(read["b"], "\"NaN\" \\");
+  EXPECT_EQ(read["c"][1], number("NaN"));
+  EXPECT_THAT(ErrorOf([&] { ReadJsonFile(path); }), HasSubstr("a.json: parse error"));
+  for (const char* bad :
+       {"{\"a\": 1Infinity}", "{\"a\": Infinity0}", "{\"a\": Nan}", "{NaN: 1}", "\"NaN", "\""}) {
+    const std::string broken = folder.Write("b.json", bad);
+    EXPECT_THAT(ErrorOf([&] { ReadPythonJsonFile(broken); }), HasSubstr("b.json: parse error")) << bad;
+  }
+}
+
 TEST(Json, CountsValues) {
   EXPECT_EQ(ParseJson("[1, {\"a\": []}]", "x", 5 + 1 + 5 + 11).size(), 2u);
   EXPECT_THROW(ParseJson("[1, {\"a\": []}]", "x", 5 + 1 + 5 + 10), Error);

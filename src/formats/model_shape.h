@@ -35,7 +35,8 @@ enum class MixerKind : uint8_t {
   // These carry a state from row to row instead of keys and values (kernels/recurrence.h).
   kGatedDelta,  // Qwen3.5's
   kShortConv,   // a convolution between two gates, LFM2's
-  kMamba2       // Granite 4's and Nemotron-H's
+  kMamba2,      // Granite 4's and Nemotron-H's
+  kNone         // nothing: the layer is an FFN alone
 };
 
 // The sizes of a mixer with a state.
@@ -59,15 +60,15 @@ struct RecurrentShape {
   friend auto operator<=>(const RecurrentShape&, const RecurrentShape&) = default;
 };
 
-// One layer: a mixer, and an FFN or a mixture of experts. Layers of one model may differ in every field. One
-// with a state has no heads of attention, no window and no RoPE.
+// One layer: a mixer, and an FFN or a mixture of experts; or one of the two. Layers of a model may differ in
+// every field. One that does not attend has no heads of attention, no window and no RoPE.
 struct LayerShape {
   int heads = 0;           // H
   int kv_heads = 0;        // G
   int head_dim = 0;        // c
   int32_t window = 0;      // sliding window of attention; 0: none
   int rope = 0;            // which of ModelConfig::ropes; kNoRope: none
-  int64_t ffn = 0;         // I; 0: the layer has a mixture instead
+  int64_t ffn = 0;         // I; 0: the layer has a mixture instead, or no FFN
   int keys_of = kOwnKeys;  // of ModelShape::tail: the layer whose keys and values it attends
   // What attends is multiplied by sigmoid(W norm(x)), of its width, before the last product.
   bool output_gate = false;
@@ -76,9 +77,11 @@ struct LayerShape {
   RecurrentShape recurrent = {};
 
   bool attends() const { return mixer == MixerKind::kAttention; }
+  bool has_state() const { return !attends() && mixer != MixerKind::kNone; }
+  bool has_ffn() const { return ffn > 0 || mixture.experts > 0; }
   // Whether a method that scores tokens by attention can do so here: scores end at a window.
   bool scores() const { return attends() && window == 0; }
-  int64_t state_bytes() const { return attends() ? 0 : recurrent.state_values() * int64_t{sizeof(float)}; }
+  int64_t state_bytes() const { return has_state() ? recurrent.state_values() * int64_t{sizeof(float)} : 0; }
   int64_t query_width() const { return int64_t{heads} * head_dim; }
   int64_t key_width() const { return int64_t{kv_heads} * head_dim; }  // of a key, and of a value
   // The widest input of the last product of an FFN here.
@@ -92,7 +95,7 @@ struct ModelShape {
   std::string name;          // the file's general.name, or empty
   int64_t hidden = 0;        // d
   int64_t vocab = 0;         // V
-  bool gated_ffn = true;     // three matrices (SwiGLU, GeGLU) or two
+  bool gated_ffn = true;     // three matrices (SwiGLU, GeGLU) or two, also of each expert
   bool alibi = false;        // positions are ALiBi's biases of attention, not RoPE's rotations
   bool post_norms = false;   // a norm after attention and after the FFN, before the residual is added
   // Each layer adds what it makes of an embedding of its own, of this width; 0: none does (Gemma 4).
@@ -116,9 +119,7 @@ struct ModelShape {
   const LayerShape& layer(int l) const { return layers[static_cast<size_t>(l)]; }
 
   // Whether a layer carries a state from row to row.
-  bool HasStates() const {
-    return std::ranges::any_of(layers, [](const LayerShape& l) { return !l.attends(); });
-  }
+  bool HasStates() const { return std::ranges::any_of(layers, &LayerShape::has_state); }
   // Of one sequence, in all layers.
   int64_t StateBytes() const {
     int64_t bytes = 0;
@@ -151,7 +152,7 @@ struct ModelShape {
   bool HasMixtures() const {
     return std::ranges::any_of(layers, [](const LayerShape& l) { return l.mixture.experts > 0; });
   }
-  // The narrowest FFN of any layer; 0 if a layer has a mixture instead.
+  // The narrowest FFN of any layer; 0 if a layer has a mixture instead, or none.
   int64_t NarrowestFfn() const {
     return layers.empty() ? 0 : std::ranges::min(layers, {}, &LayerShape::ffn).ffn;
   }

@@ -10,7 +10,8 @@ namespace coppice {
 //   kSwiGluOai  h / (1 + e^(-1.702 h)) (v + 1), h = min(g, 7), v = u between -7 and 7
 //   kSigmoid    u / (1 + e^-g)
 //   kIdentity   g u
-enum class Activation { kSilu, kGelu, kSwiGluOai, kSigmoid, kIdentity };
-inline constexpr int kActivations = 5;
+//   kRelu       max(g, 0) u: with g for u, the squared ReLU of an FFN without a gate
+enum class Activation { kSilu, kGelu, kSwiGluOai, kSigmoid, kIdentity, kRelu };
+inline constexpr int kActivations = 6;
 
 }  // namespace coppice

@@ -231,7 +231,7 @@ class Backend {
   // In place: rotates the first rotary_dims of each head of row i by positions[i]. x [m, heads * head_dim].
   virtual void Rope(MutableTensorView x, int head_dim, std::span<const int32_t> positions,
                     const RopeTable& table) = 0;
-  // gate = activation(gate, up), in place in gate; both [m, i].
+  // gate = activation(gate, up), in place in gate; both [m, i]. up may be gate.
   virtual void GateMul(MutableTensorView gate, const TensorView& up, Activation activation) = 0;
   // x = gelu(x), in its tanh form, in place.
   virtual void Gelu(MutableTensorView x) = 0;

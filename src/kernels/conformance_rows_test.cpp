@@ -161,7 +161,7 @@ TEST_P(RowConformance, Rope) {
 
 TEST_P(RowConformance, GateMul) {
   for (const Activation activation : {Activation::kSilu, Activation::kGelu, Activation::kSwiGluOai,
-                                      Activation::kSigmoid, Activation::kIdentity}) {
+                                      Activation::kSigmoid, Activation::kIdentity, Activation::kRelu}) {
     if (!Gates(activation)) continue;
     for (const auto& [m, d] : kShapes) {
       Tensor gate = Random(m, d, 1, 4);
@@ -174,6 +174,17 @@ TEST_P(RowConformance, GateMul) {
       be().GateMul(gate.mutable_view(), up.view(), activation);
       ExpectClose(gate.view(), expected, kTolerance);
     }
+  }
+}
+
+// The squared ReLU of an FFN without a gate.
+TEST_P(RowConformance, GateMulOfItself) {
+  if (!Gates(Activation::kRelu)) GTEST_SKIP() << "Backend::CheckNeeds refuses it";
+  for (const auto& [m, d] : kShapes) {
+    Tensor x = Random(m, d, 1, 4);
+    const Matrix expected = Map(ToMatrix(x.view()), [](double v) { return v > 0 ? v * v : 0; });
+    be().GateMul(x.mutable_view(), x.view(), Activation::kRelu);
+    ExpectClose(x.view(), expected, kTolerance);
   }
 }
 

@@ -305,6 +305,7 @@ class ConformanceTest : public ::testing::TestWithParam<Config> {
     if (activation == Activation::kGelu)
       return 0.5 * g * (1 + std::tanh(std::sqrt(2 / M_PI) * (g + 0.044715 * g * g * g))) * u;
     if (activation == Activation::kIdentity) return g * u;
+    if (activation == Activation::kRelu) return std::max(g, 0.0) * u;
     if (activation == Activation::kSigmoid) return u / (1 + std::exp(-g));
     const double h = std::min(g, 7.0);
     return h / (1 + std::exp(-1.702 * h)) * (std::clamp(u, -7.0, 7.0) + 1);

@@ -40,6 +40,7 @@ struct PositionTraits {
   bool long_rope = false;          // GGUF: the RoPE may have short and long factors, and no type
   bool partial_rotary = false;     // config.json's partial_rotary_factor counts
   bool query_temperature = false;  // queries grow with the logarithm of their position
+  bool none = false;               // no layer has RoPE, whatever the file says of one
 };
 
 // The keys of a config.json with a mixture of experts. A null key counts as absent.
@@ -57,6 +58,7 @@ struct HfMixture {
   const char* first_dense = nullptr;  // a number of first layers that have it
   const char* bias = nullptr;         // a flag: experts are chosen with a bias
   const char* scale = nullptr;        // a factor on the weights of experts
+  bool of_blocks = false;             // HfBlocks says which layers have one
 };
 
 // A model_type of Hugging Face; of text_config where a folder nests it.
@@ -120,6 +122,8 @@ struct Architecture {
   // Of the layers that do not attend; kAttention: all do.
   MixerKind state = MixerKind::kAttention;
   int attention_every = 0;  // every so many layers one attends, where a file does not say
+  bool one_mixer =
+      false;  // a layer attends, has a state, or is an FFN or a mixture of experts, with one norm
   NameStyle names = NameStyle::kUsual;
   PositionTraits positions = {};
   MixtureTraits mixture = {};

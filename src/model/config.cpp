@@ -33,6 +33,13 @@ void RefuseOthers(const GgufMetadata& m, const std::string& prefix, const Archit
     Refuse(m.path(), prefix + "attention.causal", "= false is not supported");
 }
 
+// llama.cpp's files of Nemotron-H have the epsilon of RMS norms under the other name.
+std::string GgufEpsKey(const GgufMetadata& m, const std::string& prefix, const Architecture& row) {
+  const std::string rms = prefix + "attention.layer_norm_rms_epsilon";
+  const bool other = row.norm == NormKind::kLayer || (row.one_mixer && !m.Has(rms));
+  return other ? prefix + "attention.layer_norm_epsilon" : rms;
+}
+
 }  // namespace
 
 ModelConfig ConfigFromGguf(const GgufMetadata& m) {
@@ -47,22 +54,23 @@ ModelConfig ConfigFromGguf(const GgufMetadata& m) {
   const KeyReader read{m.path(), [&](const std::string& k) { return m.Integer(k); },
                        [&](const std::string& k) { return m.Number(k); },
                        [&](const std::string& k) { return m.IsArray(k) ? m.Integers(k) : std::nullopt; }};
-  // A layer without heads of keys has a state instead, which ReadGgufMixers sees to.
+  // A layer without heads of keys has a state instead, and one without a width has no FFN, which
+  // ReadGgufMixers sees to.
   KeyReader of_shape = read;
-  of_shape.list = [&, key = p + "attention.head_count_kv"](const std::string& k) {
+  of_shape.list = [&](const std::string& k) {
     std::optional<std::vector<int64_t>> values = read.list(k);
-    if (k != key || !values || values->empty() || row.state == MixerKind::kAttention) return values;
+    const bool may_lack = (row.state != MixerKind::kAttention && k == p + "attention.head_count_kv") ||
+                          (row.one_mixer && k == p + "feed_forward_length");
+    if (!may_lack || !values || values->empty()) return values;
     std::ranges::replace(*values, 0, std::max<int64_t>(1, std::ranges::max(*values)));
     return values;
   };
   RefuseOthers(m, p, row);
-  ReadShape(
-      of_shape,
-      {p + "block_count", p + "embedding_length", GgufFfnKey(m, p, row.mixture), p + "attention.head_count",
-       p + "attention.head_count_kv", p + "attention.key_length", p + "vocab_size", p + "context_length",
-       row.norm == NormKind::kRms ? p + "attention.layer_norm_rms_epsilon"
-                                  : p + "attention.layer_norm_epsilon"},
-      std::nullopt, c);
+  ReadShape(of_shape,
+            {p + "block_count", p + "embedding_length", GgufFfnKey(m, p, row.mixture),
+             p + "attention.head_count", p + "attention.head_count_kv", p + "attention.key_length",
+             p + "vocab_size", p + "context_length", GgufEpsKey(m, p, row)},
+            std::nullopt, c);
   ReadGgufMixture(m, read, p, row.mixture, c);
   ReadGgufPositions(m, read, p, row.positions, c);
   SetOutputGates(row, c);
@@ -103,6 +111,8 @@ Activation ActivationOf(FfnKind ffn) {
       return Activation::kGelu;
     case FfnKind::kSwiGluOai:
       return Activation::kSwiGluOai;
+    case FfnKind::kReluSquared:
+      return Activation::kRelu;
     case FfnKind::kSwiGlu:
     case FfnKind::kGelu:
       break;

@@ -14,12 +14,12 @@
 namespace coppice {
 
 // Whose tensor names the files have.
-enum class NameStyle { kUsual, kLfm2 };
+enum class NameStyle { kUsual, kLfm2, kNemotron };
 enum class NormKind { kRms, kLayer };
 enum class EmbeddingNorm { kNone, kStored, kWeightless };
-enum class FfnKind { kSwiGlu, kGeGlu, kGelu, kSwiGluOai };
+enum class FfnKind { kSwiGlu, kGeGlu, kGelu, kSwiGluOai, kReluSquared };
 
-// Of a gated FFN's gate.
+// Of a gated FFN's gate; of a squared ReLU, which has none, that of its one matrix.
 Activation ActivationOf(FfnKind ffn);
 
 struct RopeConfig {
@@ -61,7 +61,7 @@ struct ModelConfig {
   NormKind norm = NormKind::kRms;
   FfnKind ffn = FfnKind::kSwiGlu;
   // LayerShape::rope is an index into it; the file's frequency factors are the first one's. Empty if the
-  // model has ALiBi.
+  // model has ALiBi, or no positions.
   std::vector<RopeConfig> ropes;
   bool window_ropes = false;  // the layers with a window have ropes of their own
   bool qkv_bias = false;

@@ -7,6 +7,7 @@
 
 #include "base/limits.h"
 #include "model/architectures.h"
+#include "model/config_blocks.h"
 #include "model/config_gemma4.h"
 #include "model/config_keys.h"
 #include "model/config_mixture.h"
@@ -69,6 +70,7 @@ void RenameBloom(nlohmann::json& j) {
 nlohmann::json WithDefaults(const nlohmann::json& given, const std::string& type, bool mixture) {
   nlohmann::json j = given;
   if (type == "bloom") RenameBloom(j);
+  if (type == "nemotron_h") CountHfBlocks(j);
   if (mixture) RenameExperts(j);
   for (const auto& [key, value] : HfDefaults().at(type).items()) {
     if (!j.contains(key)) j[key] = value;
@@ -87,7 +89,8 @@ void ReadBloom(const HfKeys& keys, const KeyReader& read, ModelConfig& c) {
 
 // The key of an FFN's width.
 std::string HfFfnKey(const HfKeys& keys, const HfArchitecture& architecture) {
-  if (architecture.row.state == MixerKind::kMamba2) return "shared_intermediate_size";
+  if (architecture.row.state == MixerKind::kMamba2 && !architecture.row.one_mixer)
+    return "shared_intermediate_size";
   if (architecture.row.state == MixerKind::kShortConv && keys.Has("block_ff_dim")) return "block_ff_dim";
   // Some types have no FFN but the experts.
   return keys.Has("intermediate_size") ? "intermediate_size" : architecture.type.mixture.width;
@@ -99,7 +102,9 @@ void ReadLlamaKin(const HfKeys& keys, const KeyReader& read, const HfArchitectur
   ReadShape(read,
             {"num_hidden_layers", "hidden_size", HfFfnKey(keys, architecture), "num_attention_heads",
              "num_key_value_heads", "head_dim", "vocab_size", "max_position_embeddings",
-             row.names == NameStyle::kLfm2 ? "norm_eps" : "rms_norm_eps"},
+             row.names == NameStyle::kLfm2       ? "norm_eps"
+             : row.names == NameStyle::kNemotron ? "layer_norm_epsilon"
+                                                 : "rms_norm_eps"},
             std::nullopt, c);
   ReadHfMixture(keys, read, architecture.type.mixture, row.mixture, c);
   ReadHfPositions(keys, read, row.positions, architecture.type.windows, c);

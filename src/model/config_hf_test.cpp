@@ -99,7 +99,7 @@ TEST(ConfigFromHf, UnsupportedArchitecturesGetTheirNameAndTheReason) {
                                                         {"glm4_moe", "mixture of experts"},
                                                         {"deepseek_v32", "indexer"},
                                                         {"qwen3_next", "recurrent state"},
-                                                        {"nemotron_h", "recurrent state"},
+                                                        {"falcon_h1", "recurrent state"},
                                                         {"gpt_neox", "(llama, mistral, "}}) {
     const std::string message = HfRefusal({{"model_type", type}});
     EXPECT_THAT(message, HasSubstr("model_type = '" + std::string(type) + "' is not supported"));

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/limits.h"
+#include "model/config_blocks.h"
 #include "model/config_shape.h"
 
 namespace coppice {
@@ -158,6 +159,12 @@ void ReadGgufMixture(const GgufMetadata& m, const KeyReader& read, const std::st
 
 namespace {
 
+std::vector<bool> BlocksWithoutMixture(const std::vector<BlockKind>& blocks) {
+  std::vector<bool> dense;
+  for (const BlockKind block : blocks) dense.push_back(block != BlockKind::kMixture);
+  return dense;
+}
+
 // transformers: a mixture in every decoder_sparse_step-th layer that mlp_only_layers does not name.
 std::vector<bool> DenseLayers(const HfKeys& keys, const KeyReader& read, int layers) {
   const int64_t step = read.Count("decoder_sparse_step", INT32_MAX, 1);
@@ -198,13 +205,20 @@ void ReadHfMixture(const HfKeys& keys, const KeyReader& read, const HfMixture& n
     for (const char* unused : {names.used, names.width}) keys.Has(unused);
     return;
   }
-  sizes.dense =
-      names.dense_layers ? DenseLayers(keys, read, layers) : std::vector<bool>(c.shape.layers.size(), false);
+  sizes.dense = names.dense_layers ? DenseLayers(keys, read, layers)
+                : names.of_blocks  ? BlocksWithoutMixture(HfBlocks(keys, layers))
+                                   : std::vector<bool>(c.shape.layers.size(), false);
   if (names.first_dense != nullptr) {
     const int64_t first = keys.Integer(names.first_dense).value_or(0);
     if (first < 0 || first > layers)
       Refuse(keys.path, names.first_dense, fmt::format("= {} is not from 0 to the {} layers", first, layers));
     std::fill_n(sizes.dense.begin(), first, true);
+  }
+  if (names.of_blocks && std::ranges::find(sizes.dense, false) == sizes.dense.end()) {
+    for (const char* unused : {names.experts, names.used, names.width, names.shared_width, names.scale})
+      keys.Has(unused);
+    keys.Has("norm_topk_prob");
+    return;
   }
   const bool normalise = !names.may_normalise || keys.Flag("norm_topk_prob", false);
   const int64_t used = read.Count(sizes.used_key, limits::kMaxExperts);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/limits.h"
+#include "model/config_blocks.h"
 #include "model/config_rope.h"
 #include "model/config_shape.h"
 
@@ -79,6 +80,7 @@ RecurrentShape GgufSizes(const KeyReader& read, const std::string& p, MixerKind 
       return GgufMamba(read, p);
     case MixerKind::kGatedDelta:
     case MixerKind::kAttention:
+    case MixerKind::kNone:
       break;
   }
   return GgufRecurrence(read, p);
@@ -129,6 +131,9 @@ void ReadGgufMixers(const GgufMetadata& m, const KeyReader& read, const std::str
   SetMixers(GgufAttending(m, read, p, row, layers), row.state, GgufSizes(read, p, row.state, c.shape.hidden),
             c.shape);
   CutPredictors(read, p + "nextn_predict_layers", p + "block_count", c.shape);
+  if (!row.one_mixer) return;
+  KeepOneMixer(GgufBlocks(m, p, c.shape), c.shape);
+  CheckGgufBlocks(read, p, c.shape);
 }
 
 namespace {
@@ -146,6 +151,7 @@ LayerTypes TypesOf(MixerKind kind) {
       return {{"attention", "full_attention"}, {"mamba", "linear_attention"}};
     case MixerKind::kGatedDelta:
     case MixerKind::kAttention:
+    case MixerKind::kNone:
       break;
   }
   return {{"full_attention"}, {"linear_attention"}};
@@ -186,6 +192,11 @@ std::vector<bool> ByIndices(const HfKeys& keys, int layers) {
 
 std::vector<bool> HfAttending(const HfKeys& keys, const KeyReader& read, const Architecture& row,
                               int layers) {
+  if (row.one_mixer) {
+    std::vector<bool> attends;
+    for (const BlockKind block : HfBlocks(keys, layers)) attends.push_back(block == BlockKind::kAttention);
+    return attends;
+  }
   if (keys.Has("layer_types")) return Listed(keys, "layer_types", row.state, layers);
   if (row.state == MixerKind::kShortConv) return ByIndices(keys, layers);
   if (row.state == MixerKind::kMamba2) {
@@ -214,7 +225,7 @@ void RefuseStepLimit(const HfKeys& keys) {
   if (!keys.Has(key)) return;
   const nlohmann::json& limit = keys.json[key];
   const auto is_infinite = [](const nlohmann::json& v) {
-    return v.is_object() ? v.value("__float__", "") == "Infinity" : v.is_number() && v.get<double>() > 1e30;
+    return v == nlohmann::json{{"__float__", "Infinity"}} || (v.is_number() && v.get<double>() > 1e30);
   };
   if (limit.is_array() && limit.size() == 2 && limit[0].is_number() && limit[0].get<double>() == 0 &&
       is_infinite(limit[1]))
@@ -243,6 +254,18 @@ RecurrentShape HfMamba(const HfKeys& keys, const KeyReader& read, int64_t hidden
   RecurrentShape s = SizesOf(ReadTaps(read, "mamba_d_conv"), read.Count("mamba_n_groups", limits::kMaxHeads),
                              heads, read.Count("mamba_d_state", limits::kMaxHeadDim), head_dim);
   CheckHeads(s, read.path, "mamba_n_heads", "mamba_n_groups");
+  s.norm_groups = s.key_heads;
+  return s;
+}
+
+// Nemotron-H's keys; a width is that of its heads together, whatever `expand` says.
+RecurrentShape HfBlockMamba(const HfKeys& keys, const KeyReader& read) {
+  RefuseStepLimit(keys);
+  RecurrentShape s = SizesOf(ReadTaps(read, "conv_kernel"), read.Count("n_groups", limits::kMaxHeads),
+                             read.Count("mamba_num_heads", limits::kMaxHeads),
+                             read.Count("ssm_state_size", limits::kMaxHeadDim),
+                             read.Count("mamba_head_dim", limits::kMaxHeadDim));
+  CheckHeads(s, read.path, "mamba_num_heads", "n_groups");
   s.norm_groups = s.key_heads;
   return s;
 }
@@ -279,12 +302,16 @@ void ReadHfMixers(const HfKeys& keys, const KeyReader& read, const Architecture&
       Refuse(keys.path, "attn_output_gate", "= false is not supported");
     sizes = HfDelta(read);
   }
-  if (row.state == MixerKind::kMamba2) sizes = HfMamba(keys, read, c.shape.hidden);
+  if (row.state == MixerKind::kMamba2)
+    sizes = row.one_mixer ? HfBlockMamba(keys, read) : HfMamba(keys, read, c.shape.hidden);
   if (row.state == MixerKind::kShortConv) {
     sizes = HfShortConv(keys, read, c.shape.hidden);
     if (!c.shape.HasMixtures()) AdjustFfns(keys, read, c.shape);
   }
   SetMixers(HfAttending(keys, read, row, c.shape.layer_count()), row.state, sizes, c.shape);
+  if (!row.one_mixer) return;
+  KeepOneMixer(HfBlocks(keys, c.shape.layer_count()), c.shape);
+  CheckHfBlocks(keys, read, c);
 }
 
 }  // namespace coppice

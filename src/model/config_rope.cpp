@@ -46,6 +46,10 @@ std::vector<bool> AllBut(int layers, int64_t every, bool from_end) {
   return windowed;
 }
 
+void DropRopes(ModelShape& shape) {
+  for (LayerShape& layer : shape.layers) layer.rope = kNoRope;
+}
+
 void SetWindow(const std::vector<bool>& windowed, int64_t window, ModelShape& shape) {
   for (size_t l = 0; l < windowed.size(); ++l)
     shape.layers[l].window = windowed[l] ? static_cast<int32_t>(window) : 0;
@@ -160,6 +164,7 @@ void ReadGgufPositions(const GgufMetadata& metadata, const KeyReader& read, cons
   ReadGgufWindow(metadata, read, prefix, traits, c);
   if (traits.own_window_heads) ReadGgufWindowHeads(read, prefix, c);
   if (c.shape.alibi) return;
+  if (traits.none) return DropRopes(c.shape);
   ReadGgufRope(metadata, read, prefix, traits, c);
   // llama.cpp's key for a model of Granite's kind that was trained without positions.
   const bool none = !metadata.Bool(prefix + "rope.scaling.finetuned").value_or(true) && traits.finetuned_rope;

@@ -27,6 +27,7 @@ inline constexpr double kLargestTemperature = 1000;  // QueryTemperature::beta; 
 // dimensions in the file.
 void SetRopes(const RopeConfig& others, const std::optional<RopeConfig>& windowed, bool whole_heads,
               const std::string& path, const std::string& key, ModelConfig& c);
+void DropRopes(ModelShape& shape);
 // RoPE without scaling, of the layers with a window.
 RopeConfig WindowRope(const RopeConfig& of_others, double base);
 RopeConfig::Scaling ScalingByName(const std::string& name, const std::string& path, const std::string& key);

@@ -345,15 +345,14 @@ void ReadWindow(const HfKeys& keys, const KeyReader& read, const PositionTraits&
 void ReadHfPositions(const HfKeys& keys, const KeyReader& read, const PositionTraits& traits, WindowRule rule,
                      ModelConfig& c) {
   ReadWindow(keys, read, traits, rule, c);
+  if (traits.none) return DropRopes(c.shape);
   if (traits.own_window_heads) ReadHfGlobalHeads(keys, read, c);
   if (traits.own_window_rope && rule == WindowRule::kPattern) {
     ReadTwoRopes(keys, read, traits, c);
   } else {
     ReadRope(keys, read, traits, c);
   }
-  if (traits.hf_rope_if_named && keys.Text("position_embedding_type") != "rope") {
-    for (LayerShape& layer : c.shape.layers) layer.rope = kNoRope;
-  }
+  if (traits.hf_rope_if_named && keys.Text("position_embedding_type") != "rope") DropRopes(c.shape);
   if (traits.no_rope_every == 0 && !traits.rope_in_windows) return;
   const int layers = c.shape.layer_count();
   const std::vector<bool> rotates =

@@ -9,7 +9,7 @@ namespace coppice {
 
 void ApplyArchitecture(const Architecture& row, ModelConfig& c) {
   c.shape.architecture = row.gguf;
-  c.shape.gated_ffn = row.ffn != FfnKind::kGelu;
+  c.shape.gated_ffn = row.ffn != FfnKind::kGelu && row.ffn != FfnKind::kReluSquared;
   c.shape.alibi = row.alibi;
   c.shape.post_norms = row.post_norms;
   c.norm = row.norm;

@@ -4,6 +4,9 @@
 //   x'      = x + softmax(q k^T / sqrt(c)) v W_o
 //   x''     = x' + FFN(norm(x'))
 //
+// A layer with a state has its mixer in place of the attention (recurrent_mixer.h). A layer that mixes
+// nothing has x' = x, and one without an FFN x'' = x'.
+//
 // Which of these norms, and of those of heads and of what is added to x, a model has, its weights say.
 // layer_attention.cpp has the attention, including the policy's scores, patterns and evictions.
 #include "model/layer.h"
@@ -50,7 +53,7 @@ Layer::Layer(int index, const ModelConfig& config, const LayerWeights& weights,
       config_(config),
       weights_(weights),
       attention_(AttentionOf(config, index, weights, alibi_slopes)) {
-  if (!shape_.attends()) recurrent_.emplace(index, config, weights);
+  if (shape_.has_state()) recurrent_.emplace(index, config, weights);
 }
 
 void Layer::Forward(Stream& x, const Pass& pass) const {
@@ -69,9 +72,14 @@ void Layer::Forward(Stream& x, const Pass& pass) const {
 }
 
 void Layer::Mix(Stream& x, const Pass& pass) const {
-  if (!recurrent_) return Attention(x, pass);
+  if (shape().attends()) return Attention(x, pass);
   pass.workspace.Fit(shape());
-  recurrent_->Forward(x, LastRowOnly(x), pass);
+  if (recurrent_) {
+    recurrent_->Forward(x, LastRowOnly(x), pass);
+  } else {
+    x.seen().ClearScores();
+    RecordAttention(x, {.stored = x.rows(), .queries = LastRowOnly(x) ? 1 : x.rows()});
+  }
   x.SetDepth(index_ + 1);
 }
 
@@ -84,7 +92,7 @@ void Layer::EndRows(Stream& x, const Pass& pass) const {
 }
 
 TokenSet Layer::FfnRows(Stream& x, const Pass& pass) const {
-  if (!x.prefill()) return TokenSet::All(x.rows());
+  if (!x.prefill() || !shape().has_ffn()) return TokenSet::All(x.rows());
   TokenSet rows = pass.policy.RunFfn(x.seen(), pass.backend);
   if (pass.split != nullptr) pass.split->Agree(rows, "FFN", index_);
   return x.BehindFront(rows);
@@ -127,7 +135,7 @@ class MeanOutput {
 
 void Layer::Ffn(const TokenSet& rows, Stream& x, const Pass& pass) const {
   const TokenSet own = x.Own(rows);
-  if (own.size() == 0) return;
+  if (own.size() == 0 || !shape().has_ffn()) return;
   Workspace& ws = pass.workspace;
   Backend& be = pass.backend;
   // A mixture wants many rows at once, also where several processes have rows here and there.
@@ -192,13 +200,18 @@ void Layer::PrepareFfn(const std::vector<Tile>& tiles, Workspace& ws, const RunC
   ws.down.Prepare(weights_.down, tiles, ws.kept, be);
 }
 
+void Layer::Activate(MutableTensorView x, Backend& be) const {
+  if (config_.ffn == FfnKind::kReluSquared) return be.GateMul(x, x, ActivationOf(config_.ffn));
+  be.Gelu(x);
+}
+
 void Layer::FfnTile(const TensorView& x, ProductKind kind, ProductEnd end, MutableTensorView y, Workspace& ws,
                     Backend& be) const {
   const MutableTensorView normed = ws.normed.mutable_view().Rows(0, x.rows);
   const MutableTensorView inner = ws.inner.mutable_view().Rows(0, x.rows);
   ApplyNorm(weights_.ffn_norm, x, normed, be);
   ws.gate_up(normed, kind, ProductEnd::kStore, inner, be);
-  if (weights_.gate.weight.empty()) be.Gelu(inner);
+  if (weights_.gate.weight.empty()) Activate(inner, be);
   Finish({ws.down, weights_.ffn_post_norm}, inner, kind, end, y, ws, be);
 }
 

@@ -47,7 +47,8 @@ class Layer {
 
  protected:
   // The layer's arithmetic, which a dry run replaces (engine/dry_run.cpp).
-  virtual void Mix(Stream& x, const Pass& pass) const;  // the attention, or the mixer with a state
+  virtual void Mix(Stream& x,
+                   const Pass& pass) const;  // the attention, or the mixer with a state, or nothing
   virtual void Ffn(const TokenSet& rows, Stream& x, const Pass& pass) const;
   // What follows the FFN (layer_end.cpp).
   virtual void EndRows(Stream& x, const Pass& pass) const;
@@ -119,7 +120,7 @@ class Layer {
                        Backend& be) const;
 
   // layer_step.cpp
-  // x += FFN(norm(x)), or the mixture in its place.
+  // x += FFN(norm(x)), or the mixture in its place; nothing where the layer has neither.
   void AddFfn(const std::vector<Tile>& tiles, MutableTensorView x, Workspace& ws, const RunControl& control,
               Backend& be) const;
   void AttendStep(DecodeBatch& batch) const;
@@ -131,6 +132,8 @@ class Layer {
   TokenSet FfnRows(Stream& x, const Pass& pass) const;
   void PrepareFfn(const std::vector<Tile>& tiles, Workspace& ws, const RunControl& control,
                   Backend& be) const;
+  // The activation of an FFN without a gate, in place.
+  void Activate(MutableTensorView x, Backend& be) const;
   // y = FFN(norm(x)), or adds it to y; x and y may be the same.
   void FfnTile(const TensorView& x, ProductKind kind, ProductEnd end, MutableTensorView y, Workspace& ws,
                Backend& be) const;
@@ -151,7 +154,7 @@ class Layer {
 
   // layer_mixture.cpp
   struct Expert {
-    const Linear& gate;
+    const Linear* gate;  // null: it has none
     const Linear& up;
     const Linear& down;
   };
@@ -178,7 +181,7 @@ class Layer {
   const ModelConfig& config_;
   const LayerWeights& weights_;
   AttentionShape attention_;
-  std::optional<RecurrentMixer> recurrent_;  // in place of the attention
+  std::optional<RecurrentMixer> recurrent_;  // of a layer with a state
 };
 
 }  // namespace coppice

@@ -2,6 +2,7 @@
 //   r    = router(n)                    n = norm(x)
 //   mix  = sum_e w_e down_e(f(gate_e n) * up_e n)   over the experts that r chooses, ascending
 //        + s shared(n)                  s = sigmoid(shared_router n), or 1
+// Of experts without gates, down_e(f(up_e n)).
 // The rows of an expert run together, so that its weights are packed, or read, once for all of them. A row's
 // sum runs over its experts in ascending order, and no kernel is chosen by the number of rows: so the result
 // for a row does not depend on the other rows.
@@ -78,7 +79,8 @@ TensorView Layer::Mixture(const TensorView& x, ProductKind kind, Workspace& ws, 
     ++space.experts_read;
     if (kind == ProductKind::kDecode) continue;
     control.Pause();
-    RunExpert({w.gate[e], w.up[e], w.down[e]}, {by_expert.RowsOf(e), by_expert.WeightsOf(e)}, kind, ws, be);
+    const Linear* const gate = w.gate.empty() ? nullptr : &w.gate[e];
+    RunExpert({gate, w.up[e], w.down[e]}, {by_expert.RowsOf(e), by_expert.WeightsOf(e)}, kind, ws, be);
   }
   if (kind == ProductKind::kDecode) StepExperts(by_expert, ws, be);
   if (s.shared_width > 0) control.Pause();
@@ -120,8 +122,11 @@ void Layer::RunExpert(const Expert& expert, const WeightedRows& on, ProductKind 
                       Backend& be) const {
   std::vector<Tile> tiles = TilesOf(std::ssize(on.rows), 0, ws.tile_rows);
   for (Tile& tile : tiles) tile.kind = kind;
-  const Activation activation = ActivationOf(config_.ffn);
-  ws.gate_up.PrepareGated(expert.gate, expert.up, activation, tiles, ws.kept, be);
+  if (expert.gate != nullptr) {
+    ws.gate_up.PrepareGated(*expert.gate, expert.up, ActivationOf(config_.ffn), tiles, ws.kept, be);
+  } else {
+    ws.gate_up.Prepare(expert.up, tiles, ws.kept, be);
+  }
   ws.down.Prepare(expert.down, tiles, ws.kept, be);
   ws.inner.Resize(DType::kF32, ws.tile_rows, expert.up.weight.rows);
   for (const Tile& tile : tiles) {
@@ -132,6 +137,7 @@ void Layer::RunExpert(const Expert& expert, const WeightedRows& on, ProductKind 
     const MutableTensorView out = ws.out.mutable_view().Rows(0, tile.count);
     be.GatherRows(ws.mixture.normed.view(), rows, in);
     ws.gate_up(in, kind, ProductEnd::kStore, inner, be);
+    if (expert.gate == nullptr) Activate(inner, be);
     ws.down(inner, kind, ProductEnd::kStore, out, be);
     be.AddScaledRows(out, rows, weights, ws.mixture.sum.mutable_view());
   }
@@ -142,7 +148,8 @@ void Layer::StepExperts(const ExpertRows& by_expert, Workspace& ws, Backend& be)
   const MixtureWeights& w = weights_.mixture;
   MixtureSpace& space = ws.mixture;
   const auto all = std::ssize(by_expert.rows);
-  space.gate.Resize(DType::kF32, all, s.width);
+  const bool gated = !w.gate.empty();
+  if (gated) space.gate.Resize(DType::kF32, all, s.width);
   space.up.Resize(DType::kF32, all, s.width);
   space.out.Resize(DType::kF32, all, space.normed.view().cols);
   TensorView in = space.normed.view();
@@ -157,13 +164,18 @@ void Layer::StepExperts(const ExpertRows& by_expert, Workspace& ws, Backend& be)
     if (count == 0) continue;
     const auto begin = static_cast<int64_t>(by_expert.begin[e]);
     const TensorView x = space.normed.view().rows > 1 ? in.Rows(begin, count) : in;
-    const MutableTensorView gate = space.gate.mutable_view().Rows(begin, count);
-    inner.push_back({x, w.gate[e].weight, w.gate[e].bias, gate});
-    inner.push_back({x, w.up[e].weight, w.up[e].bias, space.up.mutable_view().Rows(begin, count)});
+    const MutableTensorView up = space.up.mutable_view().Rows(begin, count);
+    const MutableTensorView gate = gated ? space.gate.mutable_view().Rows(begin, count) : up;
+    if (gated) inner.push_back({x, w.gate[e].weight, w.gate[e].bias, gate});
+    inner.push_back({x, w.up[e].weight, w.up[e].bias, up});
     outer.push_back({gate, w.down[e].weight, w.down[e].bias, space.out.mutable_view().Rows(begin, count)});
   }
   be.DecodeProducts(inner);
-  be.GateMul(space.gate.mutable_view(), space.up.view(), ActivationOf(config_.ffn));
+  if (gated) {
+    be.GateMul(space.gate.mutable_view(), space.up.view(), ActivationOf(config_.ffn));
+  } else {
+    Activate(space.up.mutable_view(), be);
+  }
   be.DecodeProducts(outer);
   for (size_t e = 0; e < static_cast<size_t>(s.experts); ++e) {
     if (by_expert.Count(e) == 0) continue;
@@ -183,7 +195,8 @@ void Layer::RunShared(ProductKind kind, Workspace& ws, Backend& be) const {
     RouterProduct(normed, w.shared_router, {weights.data(), DType::kF32, normed.rows, 1}, be);
     for (float& weight : weights) weight = 1 / (1 + std::exp(-weight));
   }
-  RunExpert({w.shared_gate, w.shared_up, w.shared_down}, {rows, weights}, kind, ws, be);
+  const Linear* const gate = w.shared_gate.weight.empty() ? nullptr : &w.shared_gate;
+  RunExpert({gate, w.shared_up, w.shared_down}, {rows, weights}, kind, ws, be);
 }
 
 }  // namespace coppice

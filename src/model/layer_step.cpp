@@ -11,10 +11,13 @@ namespace coppice {
 void Layer::Step(DecodeBatch& batch) const {
   Workspace& ws = batch.workspace();
   ws.Fit(shape());
-  if (recurrent_) {
+  if (shape().attends()) {
+    AttendStep(batch);
+  } else if (recurrent_) {
     recurrent_->Step(batch);
   } else {
-    AttendStep(batch);
+    for (const DecodeBatch::Part& part : batch.parts())
+      part.sequence.layer(index_).step = StepCounts::OfRows(part.rows());
   }
   const std::vector<Tile> all = {{0, batch.rows(), ProductKind::kDecode}};
   AddFfn(all, batch.hidden(), ws, {}, batch.backend());
@@ -48,6 +51,7 @@ void Layer::AttendStep(DecodeBatch& batch) const {
 
 void Layer::AddFfn(const std::vector<Tile>& tiles, MutableTensorView x, Workspace& ws,
                    const RunControl& control, Backend& be) const {
+  if (!shape().has_ffn()) return;
   if (!has_mixture()) PrepareFfn(tiles, ws, control, be);
   for (const Tile& tile : tiles) {
     const MutableTensorView rows = x.Rows(tile.begin, tile.count);
@@ -67,12 +71,7 @@ OwnAttention Layer::StoreOwn(const DecodeBatch::Part& part, MutableTensorView kv
   LayerState& layer = sequence.layer(index_);
   StoreRows(kv, part.positions, layer.cache.Add(part.positions), sequence, be);
   FinishQueries(part.positions, sequence, q, be);
-  layer.step = {.kv_rows = part.rows(),
-                .query_rows = part.rows(),
-                .ffn_rows = part.rows(),
-                .keys = layer.cache.rows(),
-                .density = 1,
-                .ended_rows = part.rows()};
+  layer.step = StepCounts::OfRows(part.rows(), layer.cache.rows());
   return OwnOf(part, q);
 }
 

@@ -40,7 +40,7 @@ Unit RecurrentUnit(const ModelShape& shape, const LayerShape& layer) {
 }
 
 Unit UnitOf(const ModelShape& shape, const LayerShape& s) {
-  if (!s.attends()) return RecurrentUnit(shape, s);
+  if (s.has_state()) return RecurrentUnit(shape, s);
   const double d = static_cast<double>(shape.hidden);
   const double c = s.head_dim;
   return {.kv = 4 * d * s.kv_heads * c,

@@ -8,7 +8,7 @@
 
 namespace coppice {
 
-// The rows that one layer computed in prefill.
+// The rows that one layer computed in prefill; where it lacks a part, those that passed it.
 struct LayerCounts {
   int64_t kv_rows = 0;      // n_l: rows with a key and value computed here
   int64_t query_rows = 0;   // rows that went through q, attention and o; n_l, but 1 in the last layer
@@ -29,6 +29,11 @@ struct StepCounts {
   int64_t keys = 0;    // |A_l|: keys that each row may attend, the new ones included
   double density = 1;  // share of these keys that the current token read
   int64_t ended_rows = 1;
+
+  // Of a plain step of `rows` tokens.
+  static StepCounts OfRows(int64_t rows, int64_t keys = 0) {
+    return {.kv_rows = rows, .query_rows = rows, .ffn_rows = rows, .keys = keys, .ended_rows = rows};
+  }
 };
 
 // The closed forms of the papers' cost model (a multiplication and an addition count as 2), for n rows with

@@ -197,10 +197,12 @@ void PrefixCapture::CopyHidden(LayerPoint at, const TensorView& hidden) {
   reached_ = at;
 }
 
-void PrefixCapture::Reach(LayerPoint at, const TensorView& hidden, const LayerCache& cache) {
+void PrefixCapture::Reach(LayerPoint at, const TensorView& hidden, const LayerState& layer) {
   if (complete_) return;
   if (at.after_attention) {
     COPPICE_CHECK(static_cast<size_t>(at.layer) == captured_.size());
+    const LayerCache& cache = layer.cache;
+    if (layer.recurrent.bytes() > 0 && !first_state_) first_state_ = captured_.size();
     if (cache.width() == 0) {
       captured_.emplace_back();
     } else {
@@ -226,11 +228,11 @@ std::shared_ptr<const PrefixState> PrefixCapture::Take(std::vector<int32_t> toke
   state->layers = std::move(captured_);
   if (state->point.layer < layers_) state->hidden = std::move(hidden_);
   COPPICE_CHECK(state->hidden.rows() == (state->point.layer < layers_ ? state->rows() : 0));
-  for (const PrefixState::Layer& layer : state->layers) {
-    state->has_states |= layer.keys.cols() == 0;
+  state->has_states = first_state_ && *first_state_ < state->layers.size();
+  for (const PrefixState::Layer& layer : state->layers)
     COPPICE_CHECK(layer.keys.cols() == 0 || layer.keys.rows() == state->rows());
-  }
   for (auto& [rows, layers] : checkpoints_) {
+    if (!state->has_states) break;
     layers.resize(state->layers.size());  // a cancelled run has added states of its last layer, which it ends
     state->checkpoints.push_back(
         std::make_shared<const PrefixState::Checkpoint>(PrefixState::Checkpoint{rows, std::move(layers)}));

@@ -20,11 +20,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "formats/model_shape.h"
 #include "kv/layer_cache.h"
+#include "model/layer_state.h"
 #include "model/recurrent_state.h"
 #include "policies/policy.h"
 #include "tensor/tensor.h"
@@ -144,8 +146,8 @@ class PrefixCapture {
   void Add(int layer, int64_t checkpoint, RecurrentSnapshot state);
 
   // Call it when the stream reaches `at`. `hidden` [tokens, d]: all rows of the prompt, or empty until a
-  // reused prefix has joined. `cache`: that of the layer; Reach reads it only if `at` is after the attention.
-  void Reach(LayerPoint at, const TensorView& hidden, const LayerCache& cache);
+  // reused prefix has joined. Reach reads what the layer keeps only if `at` is after the attention.
+  void Reach(LayerPoint at, const TensorView& hidden, const LayerState& layer);
 
   // Checkpoints of a state at the same point that the run takes over.
   void Inherit(std::span<const std::shared_ptr<const PrefixState::Checkpoint>> earlier) {
@@ -165,6 +167,7 @@ class PrefixCapture {
   bool complete_ = false;
   LayerPoint reached_;  // the point of hidden_
   std::vector<PrefixState::Layer> captured_;
+  std::optional<size_t> first_state_;  // the first layer captured that has a state
   std::vector<int64_t> wanted_checkpoints_;
   std::map<int64_t, std::vector<RecurrentSnapshot>> checkpoints_;
   std::vector<std::shared_ptr<const PrefixState::Checkpoint>> inherited_;

@@ -193,10 +193,7 @@ void RecurrentMixer::Step(DecodeBatch& batch) const {
   for (size_t i = 0; i < states.size(); ++i) {
     const DecodeBatch::Part& part = batch.parts()[i];
     StepPart(*states[i], part.first, part.rows(), recur, ws, be);
-    part.sequence.layer(layer_).step = {.kv_rows = part.rows(),
-                                        .query_rows = part.rows(),
-                                        .ffn_rows = part.rows(),
-                                        .ended_rows = part.rows()};
+    part.sequence.layer(layer_).step = StepCounts::OfRows(part.rows());
   }
   if (recurs()) be.Recur(recurrence_, own_.recurrence, recur);
   Finish(0, batch.hidden(), ProductKind::kDecode, ws, be);

@@ -29,7 +29,7 @@ struct RecurrentState {
   // Zeros where nothing is there yet.
   void Begin(const RecurrentShape& shape);
   void DropLast(int64_t tokens);
-  int64_t bytes() const { return now.bytes(); }
+  int64_t bytes() const { return now.bytes(); }  // 0: of a layer that has no state, or before its first row
 };
 
 // Appends the rows of x to `last` and keeps as many as it has.

@@ -89,15 +89,14 @@ std::vector<int32_t> SequenceState::Enter(const TokenSet& entering, bool compact
 void SequenceState::RestorePrefix() {
   COPPICE_CHECK(prefix.rows < entered && input[static_cast<size_t>(prefix.rows) - 1] == prefix.rows - 1);
   COPPICE_CHECK(prefix.state->layers.size() <= layers.size());
+  const auto& checkpoints = prefix.state->checkpoints;
+  const auto at = std::ranges::find_if(
+      checkpoints, [&](const auto& checkpoint) { return checkpoint->rows == prefix.rows; });
+  COPPICE_CHECK(!prefix.state->has_states || at != checkpoints.end());
   for (size_t l = 0; l < prefix.state->layers.size(); ++l) {
     layers[l].cache.Reserve(prompt_tokens + RoomForAnswer());
     RestoreKeys(prefix, l, layers[l].cache);
-    if (layers[l].cache.width() > 0) continue;
-    const auto& checkpoints = prefix.state->checkpoints;
-    const auto at = std::ranges::find_if(
-        checkpoints, [&](const auto& checkpoint) { return checkpoint->rows == prefix.rows; });
-    COPPICE_CHECK(at != checkpoints.end());
-    layers[l].recurrent.now = (*at)->layers[l].Clone();
+    if (prefix.state->has_states) layers[l].recurrent.now = (*at)->layers[l].Clone();
   }
   ledger.cached_tokens = prefix.rows;
 }
@@ -112,10 +111,10 @@ void SequenceState::DropKeys(int l) { layer(l).cache.Clear(); }
 
 void SequenceState::DropLast(int64_t tokens) {
   for (LayerState& layer : layers) {
-    if (layer.cache.width() == 0) {
-      layer.recurrent.DropLast(tokens);
-    } else {
+    if (layer.cache.width() > 0) {
       layer.cache.DropLast(tokens);
+    } else if (layer.recurrent.bytes() > 0) {
+      layer.recurrent.DropLast(tokens);
     }
   }
   depth.resize(depth.size() - static_cast<size_t>(tokens));

@@ -50,7 +50,7 @@ void Stream::Reach(LayerPoint point) {
   if (in_front_ > 0 && sequence_.prefix.state->point == point) Join();
   if (sequence_.capture == nullptr) return;
   sequence_.capture->Reach(point, in_front_ > 0 ? TensorView() : TensorView(hidden()),
-                           sequence_.layer(point.layer).cache);
+                           sequence_.layer(point.layer));
 }
 
 void Stream::Join() {

@@ -4,6 +4,25 @@ namespace coppice {
 
 namespace {
 
+// A block has one norm, whatever it is.
+TensorNames NemotronNames() {
+  return {"backbone.embeddings",
+          "",
+          "backbone.norm_f",
+          "lm_head",
+          "backbone.layers.{}.",
+          "norm",
+          "mixer.q_proj",
+          "mixer.k_proj",
+          "mixer.v_proj",
+          "",
+          "mixer.o_proj",
+          "norm",
+          "",
+          "mixer.up_proj",
+          "mixer.down_proj"};
+}
+
 // What stands before the names of a text model's tensors; folders with several models have more before them.
 std::string HfPrefix(const TensorStore& store) {
   for (const char* prefix : {"model.", "model.language_model.", "language_model.model.", ""}) {
@@ -61,6 +80,7 @@ TensorNames HfTensorNames(const ModelConfig& c, const TensorStore& store) {
             "mlp.dense_h_to_4h",
             "mlp.dense_4h_to_h"};
   }
+  if (c.names == NameStyle::kNemotron) return NemotronNames();
   const std::string p = HfPrefix(store);
   const bool nested = store.Find("language_model.lm_head.weight") != nullptr;
   TensorNames n{p + "embed_tokens", "",

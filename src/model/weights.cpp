@@ -114,22 +114,18 @@ class WeightsLoader {
     const ModelShape& s = config_.shape;
     const std::string p = fmt::format(fmt::runtime(names_.layer_prefix), l);
     LayerWeights w;
-    if (config_.pre_norms) {
-      w.attention_norm = LoadNorm(p + names_.attention_norm);
-      w.ffn_norm = LoadNorm(p + names_.ffn_norm);
-    }
-    if (layer.attends()) {
-      LoadAttention(p, layer, w);
-    } else {
-      LoadRecurrent(read_, config_, p, layer, w);
-    }
+    const bool mixes = layer.mixer != MixerKind::kNone;
+    if (config_.pre_norms && mixes) w.attention_norm = LoadNorm(p + names_.attention_norm);
+    if (config_.pre_norms && layer.has_ffn()) w.ffn_norm = LoadNorm(p + names_.ffn_norm);
+    if (layer.attends()) LoadAttention(p, layer, w);
+    if (layer.has_state()) LoadRecurrent(read_, config_, p, layer, w);
     if (s.post_norms) {
       w.attention_post_norm = LoadNorm(p + names_.attention_post_norm);
       w.ffn_post_norm = LoadNorm(p + names_.ffn_post_norm);
     }
     if (layer.mixture.experts > 0) {
       w.mixture = LoadMixture(read_, config_, p, layer);
-    } else {
+    } else if (layer.ffn > 0) {
       LoadGateAndUp(p, layer, w);
       w.down = read_.Map(p + names_.down, s.hidden, layer.ffn, config_.all_biases || config_.ffn_biases);
     }

@@ -39,7 +39,7 @@ struct EmbeddingWeights {
 struct MixtureWeights {
   Linear router;                               // [experts, d] fp32
   TensorView selection_bias;                   // [1, experts] fp32, or empty (kernels/routing.h)
-  std::vector<Linear> gate, up, down;          // of each expert, as in LayerWeights
+  std::vector<Linear> gate, up, down;          // of each expert, as in LayerWeights; no gates without
   Linear shared_gate, shared_up, shared_down;  // of the shared expert; empty if there is none
   Linear shared_router;                        // [1, d] fp32: its sigmoid scales the shared expert; or empty
   // Gemma 4's, else empty. The FFN's norms are then those of the shared expert's input and of the whole.
@@ -62,7 +62,7 @@ struct RecurrentWeights {
 };
 
 struct LayerWeights {
-  Norm attention_norm;         // empty if the architecture has none
+  Norm attention_norm;         // of the mixer's input; empty if the architecture, or the layer, has none
   Norm query_norm;             // [1, head_dim], of each head, or [1, heads * head_dim]; empty if it has none
   Norm key_norm;               // the same
   Norm value_norm;             // of each head; empty if it has none
@@ -73,7 +73,7 @@ struct LayerWeights {
   Linear output_gate;          // [heads * head_dim, d]: LayerShape::output_gate; or empty
   TensorView sinks;            // [1, heads]; empty if the architecture has none
   Norm attention_post_norm;    // of the output, before it is added to x; empty if the architecture has none
-  Norm ffn_norm;               // empty if the architecture has none
+  Norm ffn_norm;               // the same
   Linear gate;                 // [ffn, d]; empty if the FFN has two matrices
   Linear up;                   // [ffn, d]
   Linear down;                 // [d, ffn]

@@ -79,6 +79,16 @@ MixtureNames HfLfm2Names(const std::string& p) {
           .each_down = p + "experts.{}.w2"};
 }
 
+// Without gates.
+MixtureNames HfNemotronNames(const std::string& p) {
+  return {.router = p + "gate",
+          .selection_bias = p + "gate.e_score_correction_bias",
+          .each_up = p + "experts.{}.up_proj",
+          .each_down = p + "experts.{}.down_proj",
+          .shared_up = p + "shared_experts.up_proj",
+          .shared_down = p + "shared_experts.down_proj"};
+}
+
 // `layer` ends with a dot.
 MixtureNames HfMixtureNames(const WeightsReader& read, const std::string& architecture,
                             const std::string& layer) {
@@ -88,6 +98,7 @@ MixtureNames HfMixtureNames(const WeightsReader& read, const std::string& archit
     }
     return names.front();
   };
+  if (architecture == "nemotron_h_moe") return HfNemotronNames(layer + "mixer.");
   if (architecture == "lfm2moe") return HfLfm2Names(layer + "feed_forward.");
   const std::string p = architecture == "granitemoe" || architecture == "granitehybrid" ||
                                 read.Has(layer + "block_sparse_moe.gate.weight")
@@ -115,8 +126,8 @@ MixtureNames HfMixtureNames(const WeightsReader& read, const std::string& archit
 
 class MixtureLoader {
  public:
-  MixtureLoader(WeightsReader& read, MixtureNames names, int64_t hidden, const MixtureShape& shape)
-      : read_(read), n_(std::move(names)), hidden_(hidden), s_(shape) {}
+  MixtureLoader(WeightsReader& read, MixtureNames names, const ModelShape& model, const MixtureShape& shape)
+      : read_(read), n_(std::move(names)), hidden_(model.hidden), gated_(model.gated_ffn), s_(shape) {}
 
   MixtureWeights Load(const ModelConfig& config) {
     w_.router = {read_.Floats(n_.router + ".weight", s_.experts, hidden_),
@@ -126,10 +137,10 @@ class MixtureLoader {
         read_.Fail(n_.selection_bias, "is not supported for this architecture");
       w_.selection_bias = read_.Vector(n_.selection_bias, s_.experts, true);
     }
-    if (read_.Has(n_.gate_up)) {
+    if (gated_ && read_.Has(n_.gate_up)) {
       LoadFused();
-    } else if (!n_.gate.empty() && !read_.Has(Each(n_.each_gate, 0) + ".weight")) {
-      Split(n_.gate, s_.width, hidden_, w_.gate);
+    } else if (!n_.up.empty() && !read_.Has(Each(n_.each_up, 0) + ".weight")) {
+      if (gated_) Split(n_.gate, s_.width, hidden_, w_.gate);
       Split(n_.up, s_.width, hidden_, w_.up);
       Split(n_.down, hidden_, s_.width, w_.down);
     } else {
@@ -191,7 +202,7 @@ class MixtureLoader {
 
   void LoadEach() {
     for (int e = 0; e < s_.experts; ++e) {
-      w_.gate.push_back(read_.Map(Each(n_.each_gate, e), s_.width, hidden_, false));
+      if (gated_) w_.gate.push_back(read_.Map(Each(n_.each_gate, e), s_.width, hidden_, false));
       w_.up.push_back(read_.Map(Each(n_.each_up, e), s_.width, hidden_, false));
       w_.down.push_back(read_.Map(Each(n_.each_down, e), hidden_, s_.width, false));
     }
@@ -204,7 +215,7 @@ class MixtureLoader {
       w_.shared_gate = {both.Rows(0, width), {}};
       w_.shared_up = {both.Rows(width, width), {}};
     } else {
-      w_.shared_gate = read_.Map(n_.shared_gate, width, hidden_, false);
+      if (gated_) w_.shared_gate = read_.Map(n_.shared_gate, width, hidden_, false);
       w_.shared_up = read_.Map(n_.shared_up, width, hidden_, false);
     }
     w_.shared_down = read_.Map(n_.shared_down, hidden_, width, false);
@@ -235,6 +246,7 @@ class MixtureLoader {
   WeightsReader& read_;
   MixtureNames n_;
   int64_t hidden_;
+  bool gated_;
   const MixtureShape& s_;
   MixtureWeights w_;
 };
@@ -247,7 +259,7 @@ MixtureWeights LoadMixture(WeightsReader& read, const ModelConfig& config, const
   MixtureNames names = !config.hf_names ? GgufMixtureNames(prefix, gemma4)
                        : gemma4         ? HfGemma4Names(prefix)
                                         : HfMixtureNames(read, config.shape.architecture, prefix);
-  return MixtureLoader(read, std::move(names), config.shape.hidden, layer.mixture).Load(config);
+  return MixtureLoader(read, std::move(names), config.shape, layer.mixture).Load(config);
 }
 
 }  // namespace coppice

@@ -23,9 +23,9 @@ constexpr Names kHfDelta = {"linear_attn.in_proj_qkv", "linear_attn.in_proj_z", 
 
 constexpr Names kGgufMamba = {
     "ssm_in", "", "", "", "ssm_conv1d.weight", "ssm_a", "ssm_dt.bias", "ssm_norm.weight", "ssm_out"};
-constexpr Names kHfMamba = {
-    "mamba.in_proj", "", "", "", "mamba.conv1d.weight", "mamba.A_log", "mamba.dt_bias", "mamba.norm.weight",
-    "mamba.out_proj"};
+// Behind the name of the mixer.
+constexpr Names kHfMamba = {"in_proj",     "",        "", "", "conv1d.weight", "A_log", "dt_bias",
+                            "norm.weight", "out_proj"};
 
 // [channels, taps] as [taps, channels].
 TensorView LoadTaps(WeightsReader& read, const std::string& name, const RecurrentShape& s) {
@@ -111,8 +111,10 @@ void LoadDelta(WeightsReader& read, const ModelConfig& config, const std::string
 }
 
 // One matrix has the rows of the gate, of what goes through the convolution, and of the steps.
-void LoadMamba(WeightsReader& read, const ModelConfig& config, const std::string& p, const RecurrentShape& s,
-               LayerWeights& w) {
+void LoadMamba(WeightsReader& read, const ModelConfig& config, const std::string& layer,
+               const RecurrentShape& s, LayerWeights& w) {
+  const char* const mixer = config.names == NameStyle::kNemotron ? "mixer." : "mamba.";
+  const std::string p = config.hf_names ? layer + mixer : layer;
   const int64_t hidden = config.shape.hidden;
   const int64_t inner = s.value_width();
   const Names& n = config.hf_names ? kHfMamba : kGgufMamba;
@@ -127,7 +129,7 @@ void LoadMamba(WeightsReader& read, const ModelConfig& config, const std::string
   own.convolution = {.weight = LoadTaps(read, convolution, s), .bias = read.Vector(bias, s.channels, false)};
   own.recurrence = {.rate = LoadRate(read, p + n.rate, s.value_heads, config.hf_names),
                     .bias = read.Vector(p + n.bias, s.value_heads, true),
-                    .skip = OneRow(read, p + (config.hf_names ? "mamba.D" : "ssm_d"), s.value_heads)};
+                    .skip = OneRow(read, p + (config.hf_names ? "D" : "ssm_d"), s.value_heads)};
   own.norm = {OneRow(read, p + n.norm, inner), {}};
   w.output = read.Map(p + n.output, hidden, inner, false);
 }
@@ -153,6 +155,7 @@ void LoadRecurrent(WeightsReader& read, const ModelConfig& config, const std::st
     case MixerKind::kShortConv:
       return LoadShortConv(read, config, p, layer.recurrent, w);
     case MixerKind::kAttention:
+    case MixerKind::kNone:
       COPPICE_CHECK(false);
   }
 }

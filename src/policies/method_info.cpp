@@ -11,8 +11,10 @@ std::string WindowReason(const MethodContext& context) {
 }
 
 std::string WindowReason(const MethodContext& context, int layer) {
-  if (!context.shape.layer(layer).attends())
-    return fmt::format("it scores in layer {}, which has a state instead of attention", layer);
+  if (!context.shape.layer(layer).attends()) {
+    return fmt::format("it scores in layer {}, which has {} instead of attention", layer,
+                       context.shape.layer(layer).has_state() ? "a state" : "an FFN alone");
+  }
   const int32_t window = context.shape.layer(layer).window;
   if (window == 0 || context.tokens <= window) return "";
   return fmt::format(

@@ -23,11 +23,11 @@ bool IsLlama3With8B(const ModelShape& s) {
 
 bool IsBundledModel(const ModelShape& s) { return s.name == "coppice-mini" && s.layer_count() == 10; }
 
-// The layer in whose attention a method scores that would score in `layer`: in a model with sliding windows
-// or states in some layers, the nearest one that attends without a window (of two the earlier), because
-// scores end at a window. Never the last layer, after which nothing is left to drop.
+// The layer in whose attention a method scores that would score in `layer`: in a model with sliding windows,
+// or with layers that do not attend, the nearest one that attends without a window (of two the earlier),
+// because scores end at a window. Never the last layer, after which nothing is left to drop.
 int ScoringLayer(const ModelShape& shape, int layer) {
-  if (shape.NarrowestWindow() == 0 && !shape.HasStates()) return layer;
+  if (std::ranges::all_of(shape.layers, &LayerShape::scores)) return layer;
   int nearest = -1;
   for (int l = 0; l + 1 < shape.layer_count(); ++l) {
     if (!shape.layer(l).scores()) continue;

@@ -12,20 +12,29 @@ namespace {
 
 constexpr int64_t kTokens = 200;
 
-class HybridLaws : public testing::TestWithParam<Arithmetic> {
+struct HybridCase {
+  Arithmetic arithmetic;
+  bool blocks;  // one part alone in a layer: TinyBlocksConfig
+};
+
+class HybridLaws : public testing::TestWithParam<HybridCase> {
  protected:
   void SetUp() override {
     be_ = NewBackend(2);
     if (!be_) GTEST_SKIP() << "this CPU lacks the ISA that COPPICE_ISA names";
   }
   static std::unique_ptr<Backend> NewBackend(int threads) {
-    return MakeBackendOrSkip(GetParam().backend, {.threads = threads, .exact = GetParam().exact});
+    const Arithmetic& a = GetParam().arithmetic;
+    return MakeBackendOrSkip(a.backend, {.threads = threads, .exact = a.exact});
+  }
+  static TinyModel Tiny() {
+    return MakeTinyHybrid(GetParam().blocks ? TinyBlocksConfig() : TinyHybridConfig());
   }
   RunResult Run(const RunOptions& options, Backend* be = nullptr) {
     return RunTiny(model_, prompt_, be == nullptr ? *be_ : *be, options);
   }
 
-  Transformer model_ = MakeTinyHybrid().Make();
+  Transformer model_ = Tiny().Make();
   std::vector<int32_t> prompt_ = RandomPrompt(kTokens, 50);
   std::unique_ptr<Backend> be_;
 };
@@ -126,7 +135,7 @@ class LeavesOut final : public TokenPolicy {
 
 // S1: a run that drops rows in the input is a run over the rest, where no layer knows positions.
 TEST_P(HybridLaws, ADroppedTokenIsInNoState) {
-  TinyModel tiny = MakeTinyHybrid();
+  TinyModel tiny = Tiny();
   for (LayerShape& layer : tiny.config.shape.layers) layer.rope = kNoRope;
   const Transformer model = tiny.Make();
   std::vector<int32_t> left;
@@ -198,9 +207,10 @@ TEST_P(HybridLaws, ReuseAtAnyCheckpointIsAFreshRun) {
     const RunResult first = Run({.spec = spec, .capture = &capture});
     const std::shared_ptr<const PrefixState> state = capture.Take(prompt_);
     ASSERT_NE(state, nullptr);
-    EXPECT_TRUE(state->has_states);
+    const bool has_states = !GetParam().blocks || point.layer > 2;
+    EXPECT_EQ(state->has_states, has_states);
     EXPECT_EQ(state->ReusableRows(199), 199);
-    EXPECT_EQ(state->ReusableRows(149), 100);
+    EXPECT_EQ(state->ReusableRows(149), has_states ? 100 : 149);
     EXPECT_EQ(state->ReusableRows(0), 0);
     std::vector<int32_t> longer = prompt_;
     for (const int32_t id : RandomPrompt(60, 50, 3)) longer.push_back(id);
@@ -219,30 +229,51 @@ TEST_P(HybridLaws, ReuseAtAnyCheckpointIsAFreshRun) {
 TEST_P(HybridLaws, LedgerIsTheClosedForm) {
   const RunResult run = Run({.decode = 1});
   const ModelShape& s = model_.config().shape;
+  const bool blocks = GetParam().blocks;
   const double d = 64;
   double row = 0;  // of a layer's rows, without attention's pairs
   for (int l = 0; l < 6; ++l) {
     const RecurrentShape& r = s.layer(l).recurrent;
     const auto c = static_cast<double>(r.channels);
-    if (l == 0) row += 2 * d * (c + 2 * 6) + 2 * 4 * c + 7 * 8 * 72 + 4 * d * 72;
+    if (l == 0 && !blocks) row += 2 * d * (c + 2 * 6) + 2 * 4 * c + 7 * 8 * 72 + 4 * d * 72;
     if (l == 2) row += 2 * d * (c + 4) + 2 * 4 * c + 5 * 5 * 40 + 4 * d * 40;
     if (l == 4) row += 2 * d * 3 * 64 + 2 * 3 * 64 + 2 * d * 64;
     if (l == 1 || l == 3) row += 4 * d * 2 * 8 + 4 * d * 8 * 8;
-    if (l < 5) row += 6 * d * 96;
+    if (l < 5 && !blocks) row += 6 * d * 96;
+    if (l == 0 || l == 3) row += blocks ? 4 * d * 96 : 0;
   }
   const double n = kTokens;
-  const double pairs = 2 * (2 * 64 * n * n) + 4 * 64 * n;
-  const double last = n * 4 * d * 2 * 8 + 4 * d * 64 + 6 * d * 96;
+  const double pairs = 2 * (2 * 64 * n * n) + (blocks ? 0 : 4 * 64 * n);
+  const double last = blocks ? 4 * d * 96 : n * 4 * d * 2 * 8 + 4 * d * 64 + 6 * d * 96;
   EXPECT_DOUBLE_EQ(run.state.ledger.prefill_flops(), n * row + pairs + last + 2 * d * 50);
   EXPECT_DOUBLE_EQ(run.state.ledger.prefill_flops(), run.state.ledger.prefill_flops_dense());
   EXPECT_EQ(run.state.ledger.token_layers(), 6 * (kTokens + 1));
   EXPECT_EQ(run.state.kv_bytes(), (kTokens + 1) * TokenBytes(s, be_->cache_dtype()) + s.StateBytes());
 }
 
+// Only layers that carry something hold it.
+TEST(TinyBlocks, HoldWhatTheirPartNeeds) {
+  const ModelShape s = TinyBlocksConfig().shape;
+  const std::vector<int64_t> keys = {0, 64, 0, 64, 0, 0};
+  EXPECT_EQ(LayerBytes(s, DType::kBF16), keys);
+  EXPECT_TRUE(s.HasStates());
+  for (const int l : {0, 1, 3, 5}) EXPECT_EQ(s.layer(l).state_bytes(), 0) << l;
+  for (const int l : {2, 4}) EXPECT_GT(s.layer(l).state_bytes(), 0) << l;
+}
+
 // A GPU refuses these models.
-INSTANTIATE_TEST_SUITE_P(Backends, HybridLaws,
-                         testing::ValuesIn(std::begin(kArithmetics), std::end(kArithmetics) - 1),
-                         [](const auto& test) { return std::string(test.param.name); });
+std::vector<HybridCase> HybridCases() {
+  std::vector<HybridCase> cases;
+  for (const Arithmetic& a : kArithmetics) {
+    if (a.backend == std::string_view("gpu")) continue;
+    for (const bool blocks : {false, true}) cases.push_back({a, blocks});
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, HybridLaws, testing::ValuesIn(HybridCases()), [](const auto& test) {
+  return std::string(test.param.arithmetic.name) + (test.param.blocks ? "_blocks" : "");
+});
 
 }  // namespace
 }  // namespace coppice

@@ -12,7 +12,7 @@ namespace {
 double RecurrentRows(const ModelShape& shape, const Ledger& ledger) {
   int64_t rows = 0;
   for (int l = 0; l < shape.layer_count(); ++l) {
-    if (!shape.layer(l).attends()) rows += ledger.layers()[static_cast<size_t>(l)].kv_rows;
+    if (shape.layer(l).has_state()) rows += ledger.layers()[static_cast<size_t>(l)].kv_rows;
   }
   return static_cast<double>(rows);
 }

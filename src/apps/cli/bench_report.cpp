@@ -150,9 +150,11 @@ void AddExperts(const ExpertReads& experts, ordered_json& json) {
 ExpertReads ReadsOf(const Ledger& ledger) { return {ledger.experts_read(), ledger.experts_read_dense()}; }
 
 // That of most of a layer's weights.
+// Of its last matrix.
 DType TypeOf(const LayerWeights& layer) {
   const std::vector<Linear>& experts = layer.mixture.down;
-  return (experts.empty() ? layer.down : experts.front()).weight.dtype;
+  if (!experts.empty()) return experts.front().weight.dtype;
+  return (layer.down.weight.empty() ? layer.output : layer.down).weight.dtype;
 }
 
 std::string CsvCell(const ordered_json& value) {

@@ -26,6 +26,7 @@ namespace {
 
 std::string RopeText(const ModelConfig& c) {
   if (c.shape.alibi) return "ALiBi";
+  if (c.ropes.empty()) return "none";
   const char* const scaling[] = {"none", "linear", "yarn", "llama3", "longrope"};
   const RopeConfig& first = c.ropes.front();
   std::string text = fmt::format("RoPE, base {:g}, {} dimensions", first.base, first.dims);
@@ -73,6 +74,8 @@ const char* FfnText(FfnKind kind) {
       return "GeGLU";
     case FfnKind::kSwiGluOai:
       return "clamped SwiGLU";
+    case FfnKind::kReluSquared:
+      return "squared ReLU";
     case FfnKind::kGelu:
       break;
   }
@@ -82,12 +85,15 @@ const char* FfnText(FfnKind kind) {
 // The FFNs of the layers without a mixture, and the mixtures.
 std::string FfnsText(const ModelConfig& c) {
   ModelShape dense = c.shape;
-  std::erase_if(dense.layers, [](const LayerShape& l) { return l.mixture.experts > 0; });
+  std::erase_if(dense.layers, [](const LayerShape& l) { return l.ffn == 0; });
   ModelShape sparse = c.shape;
   std::erase_if(sparse.layers, [](const LayerShape& l) { return l.mixture.experts == 0; });
   const std::string kind = FfnText(c.ffn);
   const std::string of_dense = dense.layers.empty() ? "" : SizeText(dense, &LayerShape::ffn);
-  if (sparse.layers.empty()) return fmt::format("{} ({})", of_dense, kind);
+  const auto lacking =
+      std::ranges::count_if(c.shape.layers, [](const LayerShape& l) { return !l.has_ffn(); });
+  const std::string none = lacking == 0 ? "" : fmt::format("; none in {} layers", lacking);
+  if (sparse.layers.empty()) return fmt::format("{} ({}){}", of_dense, kind, none);
   const auto size = [&](auto member) {
     return SizeText(sparse, [member](const LayerShape& l) { return l.mixture.*member; });
   };
@@ -97,7 +103,7 @@ std::string FfnsText(const ModelConfig& c) {
     text += fmt::format(", and one of {} for all", size(&MixtureShape::shared_width));
   if (!dense.layers.empty())
     text += fmt::format("; in {} layers one FFN of {}", dense.layers.size(), of_dense);
-  return fmt::format("{} ({})", text, kind);
+  return fmt::format("{} ({}){}", text, kind, none);
 }
 
 std::string LayersText(const ModelShape& s) {
@@ -134,10 +140,10 @@ std::string AttentionText(const ModelShape& shape) {
                      s.layer(0).output_gate ? ", output gate" : "");
 }
 
-// What the layers that do not attend do.
+// What the layers with a state do.
 std::string StatesText(const ModelShape& s) {
-  const auto count = std::ranges::count_if(s.layers, [](const LayerShape& l) { return !l.attends(); });
-  const LayerShape& layer = *std::ranges::find_if(s.layers, [](const LayerShape& l) { return !l.attends(); });
+  const auto count = std::ranges::count_if(s.layers, &LayerShape::has_state);
+  const LayerShape& layer = *std::ranges::find_if(s.layers, &LayerShape::has_state);
   const RecurrentShape& r = layer.recurrent;
   std::string text = fmt::format("in {} of {} layers a ", count, s.layer_count());
   if (layer.mixer == MixerKind::kShortConv) {

@@ -234,6 +234,7 @@ void CheckModel(const Engine& engine) {
   if (s.layer_count() < 2)
     throw Error("the model has one layer, of which a prefill computes a single row: no FFN needs a proxy");
   if (s.HasMixtures()) throw Error("the model has mixtures of experts, which no low-rank FFN predicts");
+  if (s.NarrowestFfn() == 0) throw Error("layers of the model have no FFN that a proxy could predict");
   if (s.post_norms)
     throw Error(
         "this model normalises what its FFNs add, so all their outputs have much the same size, and "

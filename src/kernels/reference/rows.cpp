@@ -95,6 +95,7 @@ float SwiGluOai(float gate, float up) {
 float Activated(Activation activation, float gate, float up) {
   if (activation == Activation::kSwiGluOai) return SwiGluOai(gate, up);
   if (activation == Activation::kIdentity) return gate * up;
+  if (activation == Activation::kRelu) return gate < 0 ? 0 * up : gate * up;
   if (activation == Activation::kSigmoid) return up / (1.0f + std::exp(-gate));
   return (activation == Activation::kSilu ? Silu(gate) : GeluOf(gate)) * up;
 }

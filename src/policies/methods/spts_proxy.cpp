@@ -143,6 +143,8 @@ class SptsFileReader {
     }
     if (shape_.HasMixtures())
       throw Error("[spts] {}: the model has mixtures of experts, which no low-rank FFN predicts", path_);
+    if (shape_.NarrowestFfn() == 0)
+      throw Error("[spts] {}: layers of the model have no FFN that a proxy could predict", path_);
     file_.first_layer_ = static_cast<int>(reader_.Whole("first_layer", 0, shape_.layer_count() - 1));
     file_.channels_ = reader_.Whole("channels", 1, shape_.NarrowestFfn());
     file_.rank_ = reader_.Whole("rank", 1, std::min(shape_.hidden, file_.channels_));

@@ -28,7 +28,7 @@ struct Folder {
     return std::filesystem::is_regular_file(File(name), ignored);
   }
   // Null JSON if the file is absent.
-  json Read(const char* name) const { return Has(name) ? ReadJsonFile(File(name)) : json(); }
+  json Read(const char* name) const { return Has(name) ? ReadPythonJsonFile(File(name)) : json(); }
 
   std::string path;
 };

@@ -42,6 +42,9 @@ inline V GeluOf(V x) {
 // up / (1 + e^-gate)
 inline V SigmoidGated(V gate, V up) { return up / (V::Set(1.0f) + Exp(V::Set(0.0f) - gate)); }
 
+// max(gate, 0) up; with this order of operands a NaN stays a NaN.
+inline V ReluGated(V gate, V up) { return V::Max(V::Set(0.0f), gate) * up; }
+
 // gpt-oss's (kernels/activation.h)
 inline V SwiGluOai(V gate, V up) {
   const V h = V::Min(gate, V::Set(7.0f));
@@ -52,6 +55,7 @@ inline V SwiGluOai(V gate, V up) {
 inline V Activated(Activation activation, V gate, V up) {
   if (activation == Activation::kSwiGluOai) return SwiGluOai(gate, up);
   if (activation == Activation::kIdentity) return gate * up;
+  if (activation == Activation::kRelu) return ReluGated(gate, up);
   if (activation == Activation::kSigmoid) return SigmoidGated(gate, up);
   return (activation == Activation::kGelu ? GeluOf(gate) : SiluOf(gate)) * up;
 }

@@ -33,6 +33,10 @@ void PlainMul(float* gate, const float* up, int64_t count) {
   MapRow(up, count, gate, [](V g, V u) { return g * u; });
 }
 
+void ReluMul(float* gate, const float* up, int64_t count) {
+  MapRow(up, count, gate, [](V g, V u) { return ReluGated(g, u); });
+}
+
 void Gelu(float* x, int64_t count) {
   MapRow(x, count, x, [](V v, V) { return GeluOf(v); });
 }
