@@ -29,12 +29,12 @@ std::optional<BlockKind> KindOf(std::string_view name) {
   return std::nullopt;
 }
 
-// The names of the blocks: of a pattern its letters.
+// The names of the blocks: of a pattern its letters; of a file with neither those of transformers' class.
 std::vector<std::string> BlockNames(const HfKeys& keys) {
   std::vector<std::string> names;
   const std::string list = ListKey(keys);
   if (list.empty()) {
-    if (!keys.Has(kPattern)) Refuse(keys.path, kPattern, "is missing, and so is layers_block_type");
+    if (!keys.Has(kPattern)) return {"linear_attention", "moe", "full_attention", "mlp"};
     for (const char letter : keys.Text(kPattern)) names.emplace_back(1, letter);
     return names;
   }
@@ -65,15 +65,9 @@ std::vector<BlockKind> HfBlocks(const HfKeys& keys, int layers) {
   return blocks;
 }
 
-void CountHfBlocks(nlohmann::json& config) {
-  const HfKeys keys{config, ""};
-  if (keys.Has("num_hidden_layers")) return;
-  const std::string list = ListKey(keys);
-  const std::string key = list.empty() ? kPattern : list;
-  if (!keys.Has(key)) return;
-  const nlohmann::json& blocks = config[key];
-  const size_t count = blocks.is_string() ? blocks.get_ref<const std::string&>().size() : blocks.size();
-  config["num_hidden_layers"] = count;
+void CountHfBlocks(const std::string& path, nlohmann::json& config) {
+  const HfKeys keys{config, path};
+  if (!keys.Has("num_hidden_layers")) config["num_hidden_layers"] = BlockNames(keys).size();
 }
 
 std::vector<BlockKind> GgufBlocks(const GgufMetadata& m, const std::string& prefix, const ModelShape& shape) {

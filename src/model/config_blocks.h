@@ -15,8 +15,8 @@ enum class BlockKind { kAttention, kState, kFfn, kMixture };
 // The kinds of a config.json's blocks, from its list or its pattern. Throws Error for a kind that is unknown,
 // and for a number other than `layers`.
 std::vector<BlockKind> HfBlocks(const HfKeys& keys, int layers);
-// Gives a config.json of such a model the number of layers, which transformers counts in its list.
-void CountHfBlocks(nlohmann::json& config);
+// Gives the config.json `path` of such a model the number of layers, which transformers counts in its list.
+void CountHfBlocks(const std::string& path, nlohmann::json& config);
 // The same from a GGUF file's widths of FFNs and numbers of key heads. `shape` has the mixtures, and the
 // model's own layers alone, without those behind them that predict further tokens.
 std::vector<BlockKind> GgufBlocks(const GgufMetadata& metadata, const std::string& prefix,

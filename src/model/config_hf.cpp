@@ -67,10 +67,11 @@ void RenameBloom(nlohmann::json& j) {
 }
 
 // The config with the values of transformers' class for the keys that it lacks.
-nlohmann::json WithDefaults(const nlohmann::json& given, const std::string& type, bool mixture) {
+nlohmann::json WithDefaults(const nlohmann::json& given, const std::string& type, const std::string& path,
+                            bool mixture) {
   nlohmann::json j = given;
   if (type == "bloom") RenameBloom(j);
-  if (type == "nemotron_h") CountHfBlocks(j);
+  if (type == "nemotron_h") CountHfBlocks(path, j);
   if (mixture) RenameExperts(j);
   for (const auto& [key, value] : HfDefaults().at(type).items()) {
     if (!j.contains(key)) j[key] = value;
@@ -149,7 +150,7 @@ ModelConfig ReadText(const nlohmann::json& given, const std::string& type, const
                      std::optional<bool> tied, std::set<std::string>& asked) {
   const HfArchitecture architecture = ArchitectureOfHf(type, path, "model_type");
   const Architecture& row = architecture.row;
-  const nlohmann::json merged = WithDefaults(given, type, architecture.type.mixture.experts != nullptr);
+  const nlohmann::json merged = WithDefaults(given, type, path, architecture.type.mixture.experts != nullptr);
   const HfKeys keys{merged, path, &asked};
   const KeyReader read{path, [&](const std::string& k) { return keys.Integer(k); },
                        [&](const std::string& k) { return keys.Number(k); },

@@ -256,7 +256,8 @@ TEST(ConfigOfBlocks, FoldersThatDoNotFit) {
   EXPECT_THAT(error({{"hybrid_override_pattern", "M-*X"}}),
               HasSubstr("hybrid_override_pattern[3] = \"X\" is none of M, *, - and E"));
   EXPECT_THAT(error({{"hybrid_override_pattern", 3}}), HasSubstr("hybrid_override_pattern is not a string"));
-  EXPECT_THAT(error({{"hybrid_override_pattern", nullptr}}), HasSubstr("hybrid_override_pattern is missing"));
+  EXPECT_THAT(error({{"hybrid_override_pattern", nullptr}, {"num_hidden_layers", 5}}),
+              HasSubstr("hybrid_override_pattern has 4 blocks for num_hidden_layers = 5"));
   EXPECT_THAT(error({{"hybrid_override_pattern", "*-*E"}}), HasSubstr("has no Mamba block"));
   EXPECT_THAT(error({{"layers_block_type", {"mamba", "conv", "moe", "mlp"}}}),
               HasSubstr("layers_block_type[1] = \"conv\" is none of mamba, attention, mlp and moe"));

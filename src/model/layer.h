@@ -47,8 +47,8 @@ class Layer {
 
  protected:
   // The layer's arithmetic, which a dry run replaces (engine/dry_run.cpp).
-  virtual void Mix(Stream& x,
-                   const Pass& pass) const;  // the attention, or the mixer with a state, or nothing
+  // The attention, the mixer with a state, or nothing.
+  virtual void Mix(Stream& x, const Pass& pass) const;
   virtual void Ffn(const TokenSet& rows, Stream& x, const Pass& pass) const;
   // What follows the FFN (layer_end.cpp).
   virtual void EndRows(Stream& x, const Pass& pass) const;
