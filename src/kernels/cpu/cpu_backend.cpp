@@ -99,9 +99,8 @@ class CpuBackend final : public Backend {
       set(Form::kCodes, MakePanelProducts(context, has.avx_vnni ? cpu::AvxVnniPanels(options.fast)
                                                                 : cpu::Avx2IntPanels(options.fast)));
       if (!has.avx_vnni) {
-        set(Form::kQ4_0, MakePanelProducts(context, cpu::Avx2Q4_0Panels()));
-        set(Form::kShiftedNibbles, MakePanelProducts(context, cpu::Avx2ShiftedNibblePanels()));
-        set(Form::kMXFP4, MakePanelProducts(context, cpu::Avx2MXFP4Panels()));
+        set(Form::kNibbles, MakePanelProducts(context, cpu::Avx2NibblePanels(false)));
+        set(Form::kShiftedNibbles, MakePanelProducts(context, cpu::Avx2NibblePanels(true)));
       }
     }
     const bool avx512 = isa == Isa::kAvx512;
@@ -284,17 +283,15 @@ class CpuBackend final : public Backend {
 
  private:
   // The layouts of packed weights.
-  // In order of falling precision.
-  enum class Form { kFloats, kBf16, kCodes, kQ4_0, kShiftedNibbles, kMXFP4 };
-  static constexpr size_t kForms = 6;
+  enum class Form { kFloats, kBf16, kCodes, kNibbles, kShiftedNibbles };  // in order of falling precision
+  static constexpr size_t kForms = 5;
 
   // fp32 weights keep their precision, because a user who stores a model in fp32 wants it. Matrices with
   // fewer than 64 inputs keep theirs, because nothing would be gained.
   Form FormOf(const TensorView& w) const {
     constexpr int64_t kFewestInputs = 64;
     if (w.dtype == DType::kF32 || w.cols < kFewestInputs) return Form::kFloats;
-    if (w.dtype == DType::kQ4_0 && Has(Form::kQ4_0)) return Form::kQ4_0;
-    if (w.dtype == DType::kMXFP4 && Has(Form::kMXFP4)) return Form::kMXFP4;
+    if (w.dtype == DType::kQ4_0 && Has(Form::kNibbles)) return Form::kNibbles;
     const bool shifted = w.dtype == DType::kQ4_1 || w.dtype == DType::kQ4_K;
     if (shifted && Has(Form::kShiftedNibbles)) return Form::kShiftedNibbles;
     const bool quantised = Info(w.dtype).block_elements > 1;

@@ -123,20 +123,17 @@ struct PanelKernels {
   void (*multiply)(const PanelTask& task);
   // Weights have a shift beside each scale: BlockScales::sums, PanelTask::w_scales.
   bool shifted = false;
-  // For rows of these types. Null: they are dequantised first, as rows of other types are.
+  // For rows of Q4_0, Q4_1 and Q4_K. Null: they are dequantised first, as rows of other types are.
   PackStored pack_q4_0 = nullptr;
   PackStored pack_q4_1 = nullptr;
   PackStored pack_q4_k = nullptr;
-  PackStored pack_mxfp4 = nullptr;
 };
 
 // The CPU must have the instructions (base/cpu_info.h). `fast`: groups of kFastGroup.
 const PanelKernels& Avx2IntPanels(bool fast);
 const PanelKernels& AvxVnniPanels(bool fast);
-// Stored codes of 4 bits, of one type in all rows.
-const PanelKernels& Avx2Q4_0Panels();
-const PanelKernels& Avx2ShiftedNibblePanels();  // Q4_1 and Q4_K
-const PanelKernels& Avx2MXFP4Panels();
+// Stored codes of 4 bits, of one type in all rows: Q4_0, or, `shifted`, Q4_1 or Q4_K.
+const PanelKernels& Avx2NibblePanels(bool shifted);
 const PanelKernels& Avx2FloatPanels();
 const PanelKernels& Avx512VnniPanels(bool fast);
 const PanelKernels& Avx512Bf16Panels();

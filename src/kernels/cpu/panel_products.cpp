@@ -118,7 +118,6 @@ PackStored PanelProducts::PackOf(DType type) const {
   if (type == DType::kQ4_0) return kernels_.pack_q4_0;
   if (type == DType::kQ4_1) return kernels_.pack_q4_1;
   if (type == DType::kQ4_K) return kernels_.pack_q4_k;
-  if (type == DType::kMXFP4) return kernels_.pack_mxfp4;
   return nullptr;
 }
 

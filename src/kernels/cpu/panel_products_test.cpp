@@ -19,7 +19,7 @@ using namespace testing_panels;
 
 class IntProducts : public IntProductsTest {};
 
-constexpr DType kTypes[] = {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1, DType::kMXFP4};  // of each kind
+constexpr DType kTypes[] = {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1};  // of each kind of panel
 
 using ProductOf = std::function<Tensor(const TensorView& x, const TensorView& w, const TensorView& bias)>;
 

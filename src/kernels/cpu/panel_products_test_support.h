@@ -125,13 +125,10 @@ inline std::vector<float> StepsOf(const TensorView& w, int64_t row) {
 
 // Stored codes of 4 bits, which AVX2 multiplies as panel_nibbles.inl says.
 inline bool IsNibbles(DType type) {
-  return type == DType::kQ4_0 || type == DType::kQ4_1 || type == DType::kQ4_K || type == DType::kMXFP4;
+  return type == DType::kQ4_0 || type == DType::kQ4_1 || type == DType::kQ4_K;
 }
 
-// How many of their values are rotated together.
-inline size_t BlockOf(DType type) { return type == DType::kMXFP4 ? 2 : 4; }
-
-// A group of 32 stored values, step code + shift; the codes are rotated.
+// A group of 32 stored values, step (code - 8) + shift; the codes are rotated in fours.
 struct NibbleGroup {
   float step;
   float shift = 0;
@@ -153,15 +150,13 @@ inline NibbleGroup NibblesOf(const TensorView& w, int64_t row, size_t g) {
     const int minimum = j < 4 ? scales[j + 4] & 63 : scales[j + 4] >> 4 | (scales[j] >> 6 << 4);
     group.shift = 8 * group.step - ToFloat(second) * static_cast<float>(minimum);
   }
-  const bool mxfp4 = w.dtype == DType::kMXFP4;
-  constexpr float kTable[] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
-  const uint8_t* bytes = block + (super ? 16 + g % 8 / 2 * 32 : mxfp4 ? 1 : w.dtype == DType::kQ4_1 ? 4 : 2);
+  const uint8_t* bytes = block + (super ? 16 + g % 8 / 2 * 32 : w.dtype == DType::kQ4_1 ? 4 : 2);
   for (size_t i = 0; i < 32; ++i) {
-    const uint8_t byte = bytes[super ? i : i % 16];
-    const int nibble = (super ? g % 2 == 1 : i >= 16) ? byte >> 4 : byte & 15;
-    group.codes[i] = mxfp4 ? kTable[nibble] : static_cast<float>(nibble - 8);
+    const bool high = super ? g % 2 == 1 : i >= 16;
+    group.codes[i] =
+        static_cast<float>(high ? bytes[super ? i : i % 16] >> 4 : bytes[super ? i : i % 16] & 15) - 8;
   }
-  Rotate(group.codes, BlockOf(w.dtype));
+  Rotate(group.codes, 4);
   if (!std::isfinite(group.step)) group.step = std::nanf("");
   if (!std::isfinite(group.shift)) group.shift = std::nanf("");
   return group;
@@ -183,16 +178,15 @@ inline Tensor ExpectedNibbles(const TensorView& x, const TensorView& w, const Te
   for (int64_t i = 0; i < x.rows; ++i) {
     std::vector<Codes> of_x(groups);
     for (size_t g = 0; g < groups; ++g)
-      of_x[g] = Quantize(x.Row<float>(i).subspan(g * 32, 32), 32, false, {}, BlockOf(w.dtype));
+      of_x[g] = Quantize(x.Row<float>(i).subspan(g * 32, 32), 32, false, {}, 4);
     for (int64_t o = 0; o < w.rows; ++o) {
       float sum = 0;
       for (size_t g = 0; g < groups; ++g) {
         const NibbleGroup group = NibblesOf(w, o, g);
         int32_t exact = 0;
         for (size_t k = 0; k < 32; ++k) exact += of_x[g].codes[k] * static_cast<int>(group.codes[k]);
-        sum = std::fma(static_cast<float>(exact) * of_x[g].scales.front(),
-                       group.step / static_cast<float>(BlockOf(w.dtype)), sum);
-        if (w.dtype == DType::kQ4_1 || w.dtype == DType::kQ4_K)
+        sum = std::fma(static_cast<float>(exact) * of_x[g].scales.front(), group.step / 4, sum);
+        if (w.dtype != DType::kQ4_0)
           sum = std::fma(SumOfGroup(x.Row<float>(i).subspan(g * 32, 32)), group.shift, sum);
       }
       y.mutable_view().Row<float>(i)[static_cast<size_t>(o)] =

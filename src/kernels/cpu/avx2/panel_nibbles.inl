@@ -7,18 +7,12 @@
 //
 //   4 * 62 * 127 = 31496 < 2^15,
 //
-// as do those of MXFP4, which are from -12 to 12 in steps of half its scale, rotated in blocks of two,
-//
-//   4 * 48 * 127 = 24384,
-//
 // so that eight products of a column and row take two byte products, a sum of int16, and one vpmaddwd by
 // ones, where codes widened to int16 take four vpmaddwd.
 //
 // Scales still belong to 32 values, on both sides:
 //
-//   y[m][n] = sum over groups g, in order:  fma(xs[m][g] * sum_k xq[m][k] wq[n][k], d[n][g] / b, y[m][n])
-//
-// where b is the number of values in a block.
+//   y[m][n] = sum over groups g, in order:  fma(xs[m][g] * sum_k xq[m][k] wq[n][k], d[n][g] / 4, y[m][n])
 //
 // Formats with a minimum have w = d (code - 8) + shift, and add fma(sum of x[m][k] over g, shift[n][g],
 // y[m][n]) after it: a shift is not rounded. The sum of x is that of eight partial sums, in V::Sum's order.
@@ -28,24 +22,19 @@
 // 32 it is 0.0007, in blocks of two 0.0021, and not rotated, as in llama.cpp, 0.0035.
 
 constexpr int kNibbleRows = 3;
+constexpr int32_t kNibbleBase = 32;  // what is added to rotated codes
 constexpr int64_t kNibbleWords = kVectorGroup / 4;
 static_assert(kBlockRows % kNibbleRows == 0);
 
-// What is added to codes that are rotated in blocks of kBlock.
-template <int kBlock>
-constexpr int32_t kNibbleBase = kBlock == 4 ? 32 : 24;
-
-// H x in blocks of kBlock lanes. fma(+-1, x, swapped) rounds like an addition.
-template <int kBlock>
-inline __m256 RotateLanes(__m256 x) {
+// H x in blocks of four lanes. fma(+-1, x, swapped) rounds like an addition.
+inline __m256 RotateFours(__m256 x) {
   const __m256 twos = _mm256_setr_ps(1, 1, -1, -1, 1, 1, -1, -1);
   const __m256 ones = _mm256_setr_ps(1, -1, 1, -1, 1, -1, 1, -1);
-  if constexpr (kBlock == 4) x = _mm256_fmadd_ps(x, twos, _mm256_permute_ps(x, 0x4e));
+  x = _mm256_fmadd_ps(x, twos, _mm256_permute_ps(x, 0x4e));
   return _mm256_fmadd_ps(x, ones, _mm256_permute_ps(x, 0xb1));
 }
 
-// The same of 32 codes, plus kNibbleBase.
-template <int kBlock>
+// The same of 32 codes from -8 to 7, plus kNibbleBase.
 inline __m256i RotateCodes(__m256i codes) {
   const __m256i twos = _mm256_set1_epi32(static_cast<int32_t>(0xffff0101));
   const __m256i ones = _mm256_set1_epi32(static_cast<int32_t>(0xff01ff01));
@@ -53,14 +42,12 @@ inline __m256i RotateCodes(__m256i codes) {
       _mm256_broadcastsi128_si256(_mm_setr_epi8(2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13));
   const __m256i beside =
       _mm256_broadcastsi128_si256(_mm_setr_epi8(1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14));
-  if constexpr (kBlock == 4)
-    codes = _mm256_add_epi8(_mm256_sign_epi8(codes, twos), _mm256_shuffle_epi8(codes, across));
+  codes = _mm256_add_epi8(_mm256_sign_epi8(codes, twos), _mm256_shuffle_epi8(codes, across));
   codes = _mm256_add_epi8(_mm256_sign_epi8(codes, ones), _mm256_shuffle_epi8(codes, beside));
-  return _mm256_add_epi8(codes, _mm256_set1_epi8(kNibbleBase<kBlock>));
+  return _mm256_add_epi8(codes, _mm256_set1_epi8(kNibbleBase));
 }
 
 // PanelKernels::prepare. The layout is that of PrepareWords, with kNibbleRows rows beside each other.
-template <int kBlock>
 void PrepareNibbles(const float* x, int64_t count, int row, std::byte* block, const BlockScales& scales) {
   alignas(32) float values[kVectorGroup];
   alignas(32) std::byte words[kVectorGroup];
@@ -75,11 +62,11 @@ void PrepareNibbles(const float* x, int64_t count, int row, std::byte* block, co
     for (int64_t i = 0; i < kVectorGroup; i += V::kLanes) {
       const __m256 eight = _mm256_loadu_ps(from + i);
       sum = _mm256_add_ps(sum, eight);
-      _mm256_store_ps(values + i, RotateLanes<kBlock>(eight));
+      _mm256_store_ps(values + i, RotateFours(eight));
     }
     const IntScale s = ShortScaleOf(LargestMagnitude(values, kVectorGroup));
     const int64_t at = begin / kVectorGroup * kBlockRows + row;
-    PlaceScale(scales, at, s.scale, -kNibbleBase<kBlock> * SumOfCodes(values, kVectorGroup, s.inverse));
+    PlaceScale(scales, at, s.scale, -kNibbleBase * SumOfCodes(values, kVectorGroup, s.inverse));
     scales.sums[at] = V{sum}.Sum();
     CodeRow<4>(values, kVectorGroup, s.inverse, 0, words);
     std::byte* rows =
@@ -89,7 +76,7 @@ void PrepareNibbles(const float* x, int64_t count, int row, std::byte* block, co
   }
 }
 
-// The step and shift of a group: value = step * code + shift. One that is not finite becomes NaN, so
+// The step and shift of a group: value = step * (code - 8) + shift. One that is not finite becomes NaN, so
 // that every result which it enters shows it.
 struct NibbleScale {
   float step;
@@ -104,24 +91,15 @@ inline float Half(const std::byte* at) {
 
 inline float FiniteOrNan(float x) { return x - x == 0.0f ? x : __builtin_nanf(""); }
 
-// The nibbles of 16 bytes, in order of values: the low ones, then the high ones.
-inline __m256i NibblesAt(const std::byte* at) {
-  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
-  const __m256i both = _mm256_inserti128_si256(_mm256_castsi128_si256(bytes), _mm_srli_epi16(bytes, 4), 1);
-  return _mm256_and_si256(both, _mm256_set1_epi8(15));
-}
-
-inline __m256i Less8(__m256i codes) { return _mm256_sub_epi8(codes, _mm256_set1_epi8(8)); }
-
-// Readers of the stored blocks (formats/quant_blocks.h): the signed codes of group g of a row, in order, and
-// their scale; the size of blocks in which they are rotated.
+// Readers of the stored blocks (formats/quant_blocks.h). Group g of a row: its codes, in order, and scale.
 template <bool kShift>
 struct Q4Groups {
-  static constexpr int kBlock = 4;
   static constexpr int64_t kCodes = kShift ? 4 : 2;
   static constexpr int64_t kBytes = kCodes + kVectorGroup / 2;
   static __m256i Codes(const std::byte* row, int64_t g) {
-    return Less8(NibblesAt(row + g * kBytes + kCodes));
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(row + g * kBytes + kCodes));
+    const __m256i both = _mm256_inserti128_si256(_mm256_castsi128_si256(bytes), _mm_srli_epi16(bytes, 4), 1);
+    return _mm256_and_si256(both, _mm256_set1_epi8(15));
   }
   static NibbleScale Scale(const std::byte* row, int64_t g) {
     const float step = Half(row + g * kBytes);
@@ -129,28 +107,13 @@ struct Q4Groups {
   }
 };
 
-struct MXFP4Groups {
-  static constexpr int kBlock = 2;
-  static constexpr int64_t kBytes = 17;
-  static __m256i Codes(const std::byte* row, int64_t g) {
-    const __m256i table =
-        _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12));
-    return _mm256_shuffle_epi8(table, NibblesAt(row + g * kBytes + 1));
-  }
-  // A power of two; half of the least one is still a float.
-  static NibbleScale Scale(const std::byte* row, int64_t g) {
-    return {__builtin_ldexpf(1.0f, static_cast<int>(row[g * kBytes]) - 128), 0.0f};
-  }
-};
-
 struct Q4KGroups {
-  static constexpr int kBlock = 4;
   static constexpr int64_t kBytes = 144;
   static constexpr int64_t kCodes = 16;
   static __m256i Codes(const std::byte* row, int64_t g) {
     const std::byte* at = row + g / 8 * kBytes + kCodes + g % 8 / 2 * kVectorGroup;
     const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
-    return Less8(_mm256_and_si256(g % 2 == 0 ? bytes : _mm256_srli_epi16(bytes, 4), _mm256_set1_epi8(15)));
+    return _mm256_and_si256(g % 2 == 0 ? bytes : _mm256_srli_epi16(bytes, 4), _mm256_set1_epi8(15));
   }
   static NibbleScale Scale(const std::byte* row, int64_t g) {
     const std::byte* at = row + g / 8 * kBytes;
@@ -173,11 +136,12 @@ void PackNibbles(const std::byte* const* rows, int count, int64_t values, std::b
   __builtin_memset(scales, 0, static_cast<size_t>(groups * kVectors * kStripColumns) * sizeof(float));
   for (int r = 0; r < count; ++r) {
     for (int64_t g = 0; g < groups; ++g) {
+      const __m256i codes = _mm256_sub_epi8(Groups::Codes(rows[r], g), _mm256_set1_epi8(8));
       _mm256_store_si256(reinterpret_cast<__m256i*>(words + r * values + g * kVectorGroup),
-                         RotateCodes<Groups::kBlock>(Groups::Codes(rows[r], g)));
+                         RotateCodes(codes));
       const NibbleScale s = Groups::Scale(rows[r], g);
       float* to = scales + g * kVectors * kStripColumns + r;
-      to[0] = FiniteOrNan(s.step) * (1.0f / Groups::kBlock);
+      to[0] = FiniteOrNan(s.step) * 0.25f;
       if constexpr (kShift) to[kStripColumns] = FiniteOrNan(s.shift);
     }
   }
@@ -259,7 +223,7 @@ void MultiplyNibbles(const PanelTask& task) {
   MultiplyBlocks<kNibbleRows>(task, 1, kVectorGroup, add);
 }
 
-template <int kBlock, bool kShift>
+template <bool kShift>
 constexpr PanelKernels NibblePanels() {
   return {.value_bytes = 1,
           .scaled = true,
@@ -267,26 +231,10 @@ constexpr PanelKernels NibblePanels() {
           .block_rows = kBlockRows,
           .strips = kPanelStrips,
           .pack = nullptr,
-          .prepare = PrepareNibbles<kBlock>,
+          .prepare = PrepareNibbles,
           .multiply = MultiplyNibbles<kShift>,
-          .shifted = kShift};
-}
-
-constexpr PanelKernels Q4_0Panels() {
-  PanelKernels kernels = NibblePanels<4, false>();
-  kernels.pack_q4_0 = PackNibbles<Q4Groups<false>, false>;
-  return kernels;
-}
-
-constexpr PanelKernels ShiftedNibblePanels() {
-  PanelKernels kernels = NibblePanels<4, true>();
-  kernels.pack_q4_1 = PackNibbles<Q4Groups<true>, true>;
-  kernels.pack_q4_k = PackNibbles<Q4KGroups, true>;
-  return kernels;
-}
-
-constexpr PanelKernels MXFP4Panels() {
-  PanelKernels kernels = NibblePanels<2, false>();
-  kernels.pack_mxfp4 = PackNibbles<MXFP4Groups, false>;
-  return kernels;
+          .shifted = kShift,
+          .pack_q4_0 = kShift ? nullptr : PackNibbles<Q4Groups<false>, false>,
+          .pack_q4_1 = kShift ? PackNibbles<Q4Groups<true>, true> : nullptr,
+          .pack_q4_k = kShift ? PackNibbles<Q4KGroups, true> : nullptr};
 }

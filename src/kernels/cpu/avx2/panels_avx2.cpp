@@ -22,9 +22,8 @@ constexpr PanelKernels kIntPanels = PanelsOf<WideDot<kGroup>>();
 template <int64_t kGroup>
 constexpr PanelKernels kVnniPanels = PanelsOf<VnniDot<kGroup>>();
 constexpr PanelKernels kFloatPanels = PanelsOf<FloatDot>();
-constexpr PanelKernels kQ4_0Panels = Q4_0Panels();
-constexpr PanelKernels kShiftedNibblePanels = ShiftedNibblePanels();
-constexpr PanelKernels kMXFP4Panels = MXFP4Panels();
+constexpr PanelKernels kNibblePanels = NibblePanels<false>();
+constexpr PanelKernels kShiftedNibblePanels = NibblePanels<true>();
 }  // namespace
 
 const PanelKernels& Avx2IntPanels(bool fast) {
@@ -33,9 +32,7 @@ const PanelKernels& Avx2IntPanels(bool fast) {
 const PanelKernels& AvxVnniPanels(bool fast) {
   return fast ? kVnniPanels<kFastGroup> : kVnniPanels<kVectorGroup>;
 }
-const PanelKernels& Avx2Q4_0Panels() { return kQ4_0Panels; }
-const PanelKernels& Avx2ShiftedNibblePanels() { return kShiftedNibblePanels; }
-const PanelKernels& Avx2MXFP4Panels() { return kMXFP4Panels; }
+const PanelKernels& Avx2NibblePanels(bool shifted) { return shifted ? kShiftedNibblePanels : kNibblePanels; }
 const PanelKernels& Avx2FloatPanels() { return kFloatPanels; }
 
 }  // namespace coppice::cpu
