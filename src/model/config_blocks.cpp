@@ -127,7 +127,7 @@ void CheckHfBlocks(const HfKeys& keys, const KeyReader& read, ModelConfig& c) {
     Refuse(keys.path, "n_group",
            fmt::format("= {}: experts chosen group by group are not supported", groups));
   // What no forward pass reads; the tensors tell whether a convolution has a bias. transformers raises steps
-  // to time_step_min in prefill, which neither NVIDIA's kernels nor llama.cpp do.
+  // to time_step_min in prefill, which llama.cpp does not.
   for (const char* unused : {"expand", "sliding_window", "time_step_min", "mtp_layers_block_type",
                              "num_nextn_predict_layers", "n_shared_experts", "use_conv_bias"})
     keys.Has(unused);
