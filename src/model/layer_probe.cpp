@@ -33,6 +33,18 @@ std::span<const int32_t> Slice(const List& list, const Tile& tile) {
                                                 static_cast<size_t>(tile.count));
 }
 
+// Keys and values of one type have the same bits alone as stacked. Matrices of two types may share an
+// arithmetic when they are stacked that one of them does not have alone (Backend::PackParts), and dense runs
+// stack them.
+bool HalvesAlone(const LayerWeights& w) { return w.key.weight.dtype == w.value.weight.dtype; }
+
+// Prepares the keys' or the values' matrix, or, where it does not stand alone, both.
+void PrepareHalf(const LayerWeights& w, const Linear& half, const std::vector<Tile>& tiles, Workspace& ws,
+                 Backend& be) {
+  if (HalvesAlone(w)) return ws.key_value.Prepare(half, tiles, ws.kept, be);
+  ws.key_value.PrepareStacked(w.key, w.value, tiles, ws.kept, be);
+}
+
 // How far a tile of `of` rows is within its layer: its attention is the first half of it, and this step
 // begins at `from`.
 void Tick(int layer, double from, const Tile& tile, int64_t of, const RunControl& control) {
@@ -71,13 +83,14 @@ void Layer::StoreKeys(Stream& x, const Pass& pass) const {
   LayerCache& cache = pass.sequence.layer(index_).cache;
   cache.Add(x.positions());
   const std::vector<Tile> tiles = x.Tiles(ws.tile_rows);
-  ws.key_value.Prepare(weights_.key, tiles, ws.kept, pass.backend);
+  PrepareHalf(weights_, weights_.key, tiles, ws, pass.backend);
   for (const Tile& tile : tiles) {
     Tick(index_, 0, tile, x.rows(), pass.control);
     const MutableTensorView normed = ws.normed.mutable_view().Rows(0, tile.count);
-    const MutableTensorView k = ws.kv.mutable_view().Rows(0, tile.count).Cols(0, cache.width());
+    const MutableTensorView kv = ws.kv.mutable_view().Rows(0, tile.count);
+    const MutableTensorView k = kv.Cols(0, cache.width());
     ApplyNorm(weights_.attention_norm, x.hidden().Rows(tile.begin, tile.count), normed, pass.backend);
-    ws.key_value(normed, tile.kind, ProductEnd::kStore, k, pass.backend);
+    ws.key_value(normed, tile.kind, ProductEnd::kStore, HalvesAlone(weights_) ? k : kv, pass.backend);
     FinishHeads(weights_.key_norm, Slice(x.positions(), tile), pass.sequence, k, pass.backend);
     pass.backend.Convert(k, cache.mutable_keys().Rows(tile.begin, tile.count));
   }
@@ -115,13 +128,15 @@ void Layer::StoreValues(const TokenSet& rows, Stream& x, const Pass& pass) const
   Workspace& ws = pass.workspace;
   LayerState& layer = pass.sequence.layer(index_);
   const std::vector<Tile> tiles = TilesOf(rows.size(), 0, ws.tile_rows);
-  ws.key_value.Prepare(weights_.value, tiles, ws.kept, pass.backend);
+  PrepareHalf(weights_, weights_.value, tiles, ws, pass.backend);
   for (const Tile& tile : tiles) {
     Tick(index_, 0.15, tile, rows.size(), pass.control);
     const MutableTensorView normed = ws.normed.mutable_view().Rows(0, tile.count);
-    const MutableTensorView v = ws.kv.mutable_view().Rows(0, tile.count).Cols(0, layer.cache.width());
+    const int64_t width = layer.cache.width();
+    const MutableTensorView kv = ws.kv.mutable_view().Rows(0, tile.count);
+    const MutableTensorView v = kv.Cols(HalvesAlone(weights_) ? 0 : width, width);
     ApplyNorm(weights_.attention_norm, RowsOfTile(rows, tile, x, pass), normed, pass.backend);
-    ws.key_value(normed, tile.kind, ProductEnd::kStore, v, pass.backend);
+    ws.key_value(normed, tile.kind, ProductEnd::kStore, HalvesAlone(weights_) ? v : kv, pass.backend);
     if (!weights_.value_norm.weight.empty()) ApplyNorm(weights_.value_norm, v, v, pass.backend);
     pass.backend.Convert(v, layer.cache.mutable_values().Rows(tile.begin, tile.count));
   }

@@ -96,8 +96,8 @@ class CpuBackend final : public Backend {
     set(Form::kFloats, FloatProducts(context, isa));
     if (exact_) return;
     if (isa == Isa::kAvx2) {
-      set(Form::kCodes, MakePanelProducts(context, has.avx_vnni ? cpu::AvxVnniPanels(options.fast)
-                                                                : cpu::Avx2IntPanels(options.fast)));
+      const auto panels = has.avx_vnni ? cpu::AvxVnniPanels : cpu::Avx2IntPanels;
+      set(Form::kCodes, MakePanelProducts(context, panels(options.fast)));
       if (!has.avx_vnni) {
         set(Form::kNibbles, MakePanelProducts(context, cpu::Avx2NibblePanels(false)));
         set(Form::kShiftedNibbles, MakePanelProducts(context, cpu::Avx2NibblePanels(true)));
@@ -294,8 +294,7 @@ class CpuBackend final : public Backend {
     if (w.dtype == DType::kQ4_0 && Has(Form::kNibbles)) return Form::kNibbles;
     const bool shifted = w.dtype == DType::kQ4_1 || w.dtype == DType::kQ4_K;
     if (shifted && Has(Form::kShiftedNibbles)) return Form::kShiftedNibbles;
-    const bool quantised = Info(w.dtype).block_elements > 1;
-    if (quantised && Has(Form::kCodes)) return Form::kCodes;
+    if (Info(w.dtype).block_elements > 1 && Has(Form::kCodes)) return Form::kCodes;
     return Has(Form::kBf16) ? Form::kBf16 : Form::kFloats;
   }
   bool Has(Form form) const { return products_[static_cast<size_t>(form)] != nullptr; }

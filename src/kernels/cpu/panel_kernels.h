@@ -112,11 +112,10 @@ struct PanelKernels {
   int strips;       // per panel
   // Size of packed x to keep in the cache while panels pass; 0: keep a panel while rows pass.
   int64_t x_bytes = 0;
-  // Null: there are only those for stored blocks, below.
   // Packs at most kStripColumns rows of weights, kPackValues floats apart, into `values` values of a strip
   // and the scales [groups][kStripColumns] of their groups. `values` is at most kPackValues and a multiple of
   // kDepthStep. `steps` [groups][kStripColumns]: each group's step as stored; null, or 0, if unknown.
-  // Overwrites w.
+  // Overwrites w. Null: the kernels take the stored blocks below, and nothing else.
   void (*pack)(float* w, int rows, int64_t values, const float* steps, std::byte* strip, float* scales);
   // Packs `count` values as row `row` of a block of x, zero-padded to PanelDepth(count).
   void (*prepare)(const float* x, int64_t count, int row, std::byte* block, const BlockScales& scales);
