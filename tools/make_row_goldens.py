@@ -182,8 +182,8 @@ ROWS = {
 }
 # What llama.cpp's files cannot say: lists of layers without RoPE, truncate, windows of Mistral, Qwen2 and Qwen3, layers
 # without a mixture, gpt-oss without biases, layers of Muse Glimmer with RoPE and no window, values wider than the keys
-# of Qwen3.5, a factor or plain sums of LFM2's experts, RoPE beside Mamba-2, both kinds of
-# FFN in one Nemotron-H. The converter does not know all tensors of FUSED_EXPERTS.
+# of Qwen3.5, a factor or plain sums of LFM2's experts, RoPE beside Mamba-2, both kinds of FFN in one Nemotron-H. The
+# converter does not know all tensors of FUSED_EXPERTS.
 WITHOUT_GGUF = {"llama", "mistral", "qwen2", "qwen3_windows", "smollm3_lists", "qwen3_moe_dense", "qwen2_moe_windows",
                 "granitemoe", "gpt_oss_plain", "muse_glimmer_lists", "qwen3_5_wide", "lfm2_moe_scaled",
                 "lfm2_moe_plain", "granitehybrid_rope", "nemotron_h_both"}

@@ -122,8 +122,8 @@ struct Architecture {
   // Of the layers that do not attend; kAttention: all do.
   MixerKind state = MixerKind::kAttention;
   int attention_every = 0;  // every so many layers one attends, where a file does not say
-  bool one_mixer =
-      false;  // a layer attends, has a state, or is an FFN or a mixture of experts, with one norm
+  // A layer attends, has a state, or is an FFN or a mixture of experts, with one norm.
+  bool one_mixer = false;
   NameStyle names = NameStyle::kUsual;
   PositionTraits positions = {};
   MixtureTraits mixture = {};

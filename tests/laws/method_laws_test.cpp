@@ -1,8 +1,11 @@
 // Laws of one method or of a pair of them, on every backend (docs/laws.md).
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <list>
 #include <numeric>
 
+#include "formats/quants.h"
 #include "laws_support.h"
 #include "shape_edit.h"
 
@@ -29,6 +32,36 @@ Positions AllPositions() {
   std::iota(all.begin(), all.end(), 0);
   return all;
 }
+
+// A model's tensors, with its keys in Q4_0 and its values in Q8_0.
+class KeysAndValuesOfTwoTypes final : public TensorStore {
+ public:
+  explicit KeysAndValuesOfTwoTypes(const TensorStore& store)
+      : path_(store.path()), tensors_(store.tensors()) {
+    for (StoredTensor& tensor : tensors_) {
+      if (tensor.name.ends_with("attn_k.weight")) Quantise(DType::kQ4_0, tensor);
+      if (tensor.name.ends_with("attn_v.weight")) Quantise(DType::kQ8_0, tensor);
+    }
+  }
+  const std::string& path() const override { return path_; }
+  const std::vector<StoredTensor>& tensors() const override { return tensors_; }
+  const StoredTensor* Find(std::string_view name) const override {
+    const auto at = std::ranges::find(tensors_, name, &StoredTensor::name);
+    return at == tensors_.end() ? nullptr : &*at;
+  }
+
+ private:
+  void Quantise(DType type, StoredTensor& tensor) {
+    Tensor& codes = owned_.emplace_back(type, tensor.view.rows, tensor.view.cols);
+    for (int64_t i = 0; i < tensor.view.rows; ++i)
+      QuantizeRow(type, tensor.view.Row<float>(i), codes.mutable_view().RowBytes(i));
+    tensor.view = codes.view();
+  }
+
+  std::string path_;
+  std::vector<StoredTensor> tensors_;
+  std::list<Tensor> owned_;
+};
 
 // Runs the FFN of one layer on the rows that a test names, and everything else on all rows.
 class FixedFfn final : public TokenPolicy {
@@ -248,6 +281,21 @@ TEST_P(MethodLaws, WindowedLayersStandAside) {
     EXPECT_NE(run.reason.find("window of 64"), std::string::npos) << run.reason;
     ExpectSameLogits(run, dense);
   }
+}
+
+// SPTS multiplies keys and values apart, a dense run together, where matrices of two types share an arithmetic.
+TEST_P(MethodLaws, KeysAndValuesOfTwoTypesHaveTheBitsOfADenseRun) {
+  ModelConfig config = llama_.config;
+  const auto store = std::make_shared<KeysAndValuesOfTwoTypes>(*llama_.store);
+  const std::shared_ptr<const Weights> weights = Weights::Load(store, config);
+  const Transformer model(config, weights);
+  const RunResult dense = RunTiny(model, prompt_, *backend_, {.decode = 4});
+  const RunResult run = RunTiny(model, prompt_, *backend_,
+                                {.spec = "spts:begin=2,layers=2/3,keep=90/60,drop=40,min=0",
+                                 .protection = {.first = kTokens},
+                                 .decode = 4});
+  EXPECT_TRUE(run.active);
+  ExpectSameLogits(run, dense);
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, MethodLaws, testing::ValuesIn(kArithmetics),

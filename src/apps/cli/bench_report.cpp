@@ -149,8 +149,7 @@ void AddExperts(const ExpertReads& experts, ordered_json& json) {
 
 ExpertReads ReadsOf(const Ledger& ledger) { return {ledger.experts_read(), ledger.experts_read_dense()}; }
 
-// That of most of a layer's weights.
-// Of its last matrix.
+// Of a layer's last matrix, as of most of its weights.
 DType TypeOf(const LayerWeights& layer) {
   const std::vector<Linear>& experts = layer.mixture.down;
   if (!experts.empty()) return experts.front().weight.dtype;
