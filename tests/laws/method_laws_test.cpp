@@ -283,7 +283,8 @@ TEST_P(MethodLaws, WindowedLayersStandAside) {
   }
 }
 
-// SPTS multiplies keys and values apart, a dense run together, where matrices of two types share an arithmetic.
+// SPTS multiplies keys and values apart, a dense run together, where matrices of two types share an
+// arithmetic.
 TEST_P(MethodLaws, KeysAndValuesOfTwoTypesHaveTheBitsOfADenseRun) {
   ModelConfig config = llama_.config;
   const auto store = std::make_shared<KeysAndValuesOfTwoTypes>(*llama_.store);
