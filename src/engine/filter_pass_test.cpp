@@ -13,7 +13,7 @@
 #include "policies/stages.h"
 #include "tests_support.h"
 
-namespace coppice {
+namespace coppice::filter_pass_test {
 namespace {
 
 const std::string kMini = COPPICE_SOURCE_DIR "/models/coppice-mini-f16.gguf";
@@ -139,4 +139,4 @@ TEST_F(FilterTest, EndToEnd) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::filter_pass_test

@@ -12,7 +12,7 @@
 #include "tests_support.h"
 #include "thread_comm.h"
 
-namespace coppice {
+namespace coppice::follow_test {
 namespace {
 
 using testing::HasSubstr;
@@ -182,4 +182,4 @@ TEST(Follow, TheMeterHasEveryProcess) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::follow_test

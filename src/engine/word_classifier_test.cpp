@@ -12,7 +12,7 @@
 #include "policies/methods/llmlingua2.h"
 #include "test_files.h"
 
-namespace coppice {
+namespace coppice::word_classifier_test {
 namespace {
 
 using nlohmann::json;
@@ -183,4 +183,4 @@ TEST(WordClassifierFiles, FaultsAreErrorsThatNameThem) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::word_classifier_test

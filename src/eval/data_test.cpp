@@ -13,7 +13,7 @@
 #include "formats/json.h"
 #include "test_files.h"
 
-namespace coppice {
+namespace coppice::data_test {
 namespace {
 
 using nlohmann::json;
@@ -337,4 +337,4 @@ TEST(Template, ValuesAreNotLookedAtAgain) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::data_test

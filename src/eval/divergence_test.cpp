@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-namespace coppice {
+namespace coppice::divergence_test {
 namespace {
 
 TEST(PerplexitySum, IsTheExponentialOfTheMean) {
@@ -41,4 +41,4 @@ TEST(DivergenceSum, OfWorkedDistributions) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::divergence_test

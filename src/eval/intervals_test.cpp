@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-namespace coppice {
+namespace coppice::intervals_test {
 namespace {
 
 TEST(Intervals, Wilson) {
@@ -34,4 +34,4 @@ TEST(Intervals, PairedIsAgrestiAndMins) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::intervals_test

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "test_files.h"
 
-namespace coppice {
+namespace coppice::journal_test {
 namespace {
 
 using testing::HasSubstr;
@@ -43,4 +43,4 @@ TEST(Journal, RefusesWhatIsNoRecord) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::journal_test

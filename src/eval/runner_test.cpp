@@ -15,7 +15,7 @@
 #include "formats/json.h"
 #include "test_files.h"
 
-namespace coppice {
+namespace coppice::runner_test {
 namespace {
 
 using nlohmann::json;
@@ -371,4 +371,4 @@ TEST(Arm, TheFirstLineEndsAnAnswer) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::runner_test

@@ -14,7 +14,7 @@
 #include "engine/open_model.h"
 #include "eval/task.h"
 
-namespace coppice {
+namespace coppice::task_records_test {
 namespace {
 
 const std::string kGoldenTasks = COPPICE_SOURCE_DIR "/tests/golden/tasks.txt";
@@ -80,4 +80,4 @@ TEST(TaskRecords, NoPromptHasChanged) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::task_records_test

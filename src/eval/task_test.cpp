@@ -19,7 +19,7 @@
 #include "eval/words.h"
 #include "test_files.h"
 
-namespace coppice {
+namespace coppice::task_test {
 namespace {
 
 using testing::HasSubstr;
@@ -296,4 +296,4 @@ TEST(RandomFor, KeepsItsSequences) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::task_test

@@ -4,7 +4,7 @@
 
 #include <numeric>
 
-namespace coppice {
+namespace coppice::trace_sums_test {
 namespace {
 
 std::vector<int32_t> Positions(int32_t begin, int32_t end) {
@@ -82,4 +82,4 @@ TEST(TraceSums, MassCurvesAreOfTheBestFirst) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::trace_sums_test

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 
-namespace coppice {
+namespace coppice::config_test {
 namespace {
 
 using testing::HasSubstr;
@@ -377,4 +377,4 @@ TEST(AlibiSlopes, PowersOfTwoAndOthers) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::config_test

@@ -10,7 +10,7 @@
 #include "laws_support.h"
 #include "laws_table.h"
 
-namespace coppice {
+namespace coppice::agent_laws_test {
 namespace {
 
 using nlohmann::ordered_json;
@@ -194,4 +194,4 @@ INSTANTIATE_TEST_SUITE_P(Methods, AgentLawsOfMethods, testing::ValuesIn(LawEntri
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::agent_laws_test

@@ -19,7 +19,7 @@
 #include "laws_support.h"
 #include "policies/methods/drop.h"
 
-namespace coppice {
+namespace coppice::behaviour_test {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -188,4 +188,4 @@ TEST_F(MiddleLayers, ShippedPredictorsKeepTheFacts) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::behaviour_test

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "laws_support.h"
 
-namespace coppice {
+namespace coppice::cache_type_test {
 namespace {
 
 constexpr int64_t kTokens = 200;
@@ -147,4 +147,4 @@ TEST_F(Q8Cache, HeadsMustBeWholeBlocks) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::cache_type_test

@@ -9,7 +9,7 @@
 #include "laws_support.h"
 #include "laws_table.h"
 
-namespace coppice {
+namespace coppice::compose_laws_test {
 namespace {
 
 using testing::HasSubstr;
@@ -356,4 +356,4 @@ INSTANTIATE_TEST_SUITE_P(Backends, NamedPairs, testing::Values(kArithmetics[0], 
                          [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::compose_laws_test

@@ -7,7 +7,7 @@
 #include "laws_table.h"
 #include "tiny_hybrid.h"
 
-namespace coppice {
+namespace coppice::hybrid_laws_test {
 namespace {
 
 constexpr int64_t kTokens = 200;
@@ -276,4 +276,4 @@ INSTANTIATE_TEST_SUITE_P(Backends, HybridLaws, testing::ValuesIn(HybridCases()),
 });
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::hybrid_laws_test

@@ -10,7 +10,7 @@
 #include "laws_support.h"
 #include "laws_table.h"
 
-namespace coppice {
+namespace coppice::laws_test {
 namespace {
 
 constexpr int kBlock = 16;
@@ -447,4 +447,4 @@ INSTANTIATE_TEST_SUITE_P(Methods, Laws, testing::ValuesIn(LawCases()), [](const 
 });
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::laws_test

@@ -9,7 +9,7 @@
 #include "laws_support.h"
 #include "shape_edit.h"
 
-namespace coppice {
+namespace coppice::method_laws_test {
 namespace {
 
 constexpr int64_t kTokens = 200;
@@ -303,4 +303,4 @@ INSTANTIATE_TEST_SUITE_P(Backends, MethodLaws, testing::ValuesIn(kArithmetics),
                          [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::method_laws_test

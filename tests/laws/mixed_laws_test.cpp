@@ -8,7 +8,7 @@
 #include "shape_edit.h"
 #include "thread_comm.h"
 
-namespace coppice {
+namespace coppice::mixed_laws_test {
 namespace {
 
 using oracle::Matrix;
@@ -257,4 +257,4 @@ INSTANTIATE_TEST_SUITE_P(Arms, MixedLaws, testing::ValuesIn(std::span(kArms).fir
                          [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::mixed_laws_test

@@ -8,7 +8,7 @@
 #include "oracle_compass.h"
 #include "oracle_support.h"
 
-namespace coppice {
+namespace coppice::oracle_cache_test {
 namespace {
 
 class OracleCache : public OracleTest {
@@ -163,4 +163,4 @@ TEST_P(OracleCache, QuestReadsThePagesOfTheBounds) {
 COPPICE_ORACLE_ON_BACKENDS(OracleCache);
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::oracle_cache_test

@@ -6,7 +6,7 @@
 #include "oracle_coppice.h"
 #include "oracle_support.h"
 
-namespace coppice {
+namespace coppice::oracle_coppice_test {
 namespace {
 
 class OracleCoppice : public OracleTest {
@@ -95,4 +95,4 @@ TEST_P(OracleCoppice, AQuestionInFrontInFp32) {
 COPPICE_ORACLE_ON_BACKENDS(OracleCoppice);
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::oracle_coppice_test

@@ -8,7 +8,7 @@
 #include "oracle_support.h"
 #include "oracle_tokens.h"
 
-namespace coppice {
+namespace coppice::oracle_sliminfer_test {
 namespace {
 
 class OracleSlimInfer : public OracleTest {
@@ -130,4 +130,4 @@ TEST_P(OracleSlimInfer, TurningCompass) {
 COPPICE_ORACLE_ON_BACKENDS(OracleSlimInfer);
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::oracle_sliminfer_test

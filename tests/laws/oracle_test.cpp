@@ -8,7 +8,7 @@
 #include "oracle_support.h"
 #include "oracle_tokens.h"
 
-namespace coppice {
+namespace coppice::oracle_test {
 namespace {
 
 class Oracle : public OracleTest {};
@@ -80,4 +80,4 @@ TEST_P(Oracle, NeedlesAreFound) {
 COPPICE_ORACLE_ON_BACKENDS(Oracle);
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::oracle_test

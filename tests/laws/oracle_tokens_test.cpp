@@ -12,7 +12,7 @@
 #include "oracle_compass.h"
 #include "oracle_support.h"
 
-namespace coppice {
+namespace coppice::oracle_tokens_test {
 namespace {
 
 class OracleTokens : public OracleTest {
@@ -242,4 +242,4 @@ TEST_P(OracleTokens, SdtpMaskingIsRemoval) {
 COPPICE_ORACLE_ON_BACKENDS(OracleTokens);
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::oracle_tokens_test

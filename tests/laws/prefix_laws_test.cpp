@@ -7,7 +7,7 @@
 #include "prefix_laws_support.h"
 #include "shape_edit.h"
 
-namespace coppice {
+namespace coppice::prefix_laws_test {
 namespace {
 
 class PrefixLaws : public PrefixBase, public testing::WithParamInterface<PrefixCase> {
@@ -194,4 +194,4 @@ INSTANTIATE_TEST_SUITE_P(Arms, PrefixAcross, testing::ValuesIn(kArms),
                          [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::prefix_laws_test

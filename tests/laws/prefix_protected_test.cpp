@@ -7,7 +7,7 @@
 
 #include "prefix_laws_support.h"
 
-namespace coppice {
+namespace coppice::prefix_protected_test {
 namespace {
 
 constexpr LayerPoint kEnd{kLayers, false};
@@ -204,4 +204,4 @@ TEST(ProtectedApart, SharesAreOfWhatFollows) {
 INSTANTIATE_TEST_SUITE_P(Methods, ProtectedPrefixLaws, testing::ValuesIn(ProtectedCases()), CaseName);
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::prefix_protected_test

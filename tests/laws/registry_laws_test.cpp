@@ -7,7 +7,7 @@
 #include "laws_support.h"
 #include "laws_table.h"
 
-namespace coppice {
+namespace coppice::registry_laws_test {
 namespace {
 
 class RegistryLaws : public testing::TestWithParam<MethodEntry> {
@@ -156,4 +156,4 @@ INSTANTIATE_TEST_SUITE_P(Methods, RegistryLaws, testing::ValuesIn(LawEntries()),
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::registry_laws_test

@@ -21,7 +21,7 @@
 #include "engine/engine.h"
 #include "laws_support.h"
 
-namespace coppice {
+namespace coppice::soak_test {
 namespace {
 
 constexpr int64_t kTokens = 96;
@@ -395,4 +395,4 @@ INSTANTIATE_TEST_SUITE_P(reference, SoakEngine,
                          testing::Values(ColdIo::kSync, ColdIo::kThreads, ColdIo::kUring), NameOf);
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::soak_test

@@ -11,7 +11,7 @@
 #include "laws_table.h"
 #include "thread_comm.h"
 
-namespace coppice {
+namespace coppice::split_laws_test {
 namespace {
 
 constexpr int64_t kSteps = 4;
@@ -275,4 +275,4 @@ TEST(Split, ACancelledRunEndsEverywhereAndTheNextOneIsTheSame) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::split_laws_test

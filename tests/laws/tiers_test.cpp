@@ -9,7 +9,7 @@
 #include "policies/methods/sliminfer.h"
 #include "shape_edit.h"
 
-namespace coppice {
+namespace coppice::tiers_test {
 namespace {
 
 constexpr int64_t kTokens = 200;
@@ -390,4 +390,4 @@ INSTANTIATE_TEST_SUITE_P(Backends, Tiers, testing::ValuesIn(kArithmetics),
                          [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::tiers_test

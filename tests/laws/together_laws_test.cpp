@@ -2,7 +2,7 @@
 #include "laws_support.h"
 #include "mixed_model.h"
 
-namespace coppice {
+namespace coppice::together_laws_test {
 namespace {
 
 // A sequence behind its prefill.
@@ -157,4 +157,4 @@ TEST(PlainDecode, IsNotThatOfAMethodThatActs) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::together_laws_test

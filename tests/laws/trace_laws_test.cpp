@@ -7,7 +7,7 @@
 #include "laws_support.h"
 #include "laws_table.h"
 
-namespace coppice {
+namespace coppice::trace_laws_test {
 namespace {
 
 constexpr int64_t kSteps = 8;
@@ -265,4 +265,4 @@ INSTANTIATE_TEST_SUITE_P(Methods, TraceLaws, testing::ValuesIn(Cases()), [](cons
 });
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::trace_laws_test

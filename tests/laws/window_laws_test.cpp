@@ -9,7 +9,7 @@
 #include "laws_support.h"
 #include "shape_edit.h"
 
-namespace coppice {
+namespace coppice::window_laws_test {
 namespace {
 
 constexpr int64_t kTokens = 500;  // sparse attention leaves the last queries dense
@@ -128,4 +128,4 @@ INSTANTIATE_TEST_SUITE_P(Backends, WindowLaws, testing::ValuesIn(kArithmetics),
                          [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::window_laws_test

@@ -15,10 +15,9 @@
 #include "engine/documents/document_test_support.h"
 #include "test_files.h"
 
-namespace coppice {
+namespace coppice::document_test::document_cache_files_test {
 namespace {
 
-using namespace document_test;
 using testing::HasSubstr;
 
 class DocumentFolder : public testing::Test {
@@ -376,4 +375,4 @@ TEST_F(DocumentFolder, ManyThreads) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::document_test::document_cache_files_test

@@ -13,7 +13,7 @@
 #include "failing_memory.h"
 #include "test_files.h"
 
-namespace coppice {
+namespace coppice::document_cache_memory_test {
 namespace {
 
 using testing::HasSubstr;
@@ -131,4 +131,4 @@ TEST(DocumentMemory, AnEntryIsKeptOrPutThrows) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::document_cache_memory_test

@@ -5,10 +5,8 @@
 
 #include "engine/documents/document_test_support.h"
 
-namespace coppice {
+namespace coppice::document_test::document_cache_test {
 namespace {
-
-using namespace document_test;
 
 TEST(DocumentCache, TheLongestBeginningInCommon) {
   const auto cache = Make();
@@ -112,4 +110,4 @@ TEST(DocumentCache, StatesOutliveTheirEntry) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::document_test::document_cache_test

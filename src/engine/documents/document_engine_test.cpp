@@ -9,7 +9,7 @@
 #include "engine/engine.h"
 #include "tests_support.h"
 
-namespace coppice {
+namespace coppice::document_engine_test {
 namespace {
 
 using Ids = std::vector<int32_t>;
@@ -235,4 +235,4 @@ TEST_F(DocumentEngine, ADamagedFileCostsTimeAlone) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::document_engine_test

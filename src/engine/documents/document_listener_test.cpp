@@ -10,7 +10,7 @@
 #include "engine/documents/document_cache.h"
 #include "test_files.h"
 
-namespace coppice {
+namespace coppice::document_listener_test {
 namespace {
 
 using Ids = std::vector<int32_t>;
@@ -132,4 +132,4 @@ TEST(DocumentListener, HearsNothingOfFilesThatCannotBeUsed) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::document_listener_test

@@ -7,7 +7,7 @@
 #include "engine/engine.h"
 #include "tests_support.h"
 
-namespace coppice {
+namespace coppice::document_states_test {
 namespace {
 
 const std::string kModel = COPPICE_SOURCE_DIR "/tests/data/rows/qwen3_5/model.gguf";
@@ -92,4 +92,4 @@ TEST(Checkpoints, AreAtTheEndTheLastMessagesAndEverySoOften) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::document_states_test

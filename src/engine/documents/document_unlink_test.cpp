@@ -27,10 +27,8 @@ extern "C" int unlink(const char* path) noexcept {
   return unlinkat(AT_FDCWD, path, 0);
 }
 
-namespace coppice {
+namespace coppice::document_test::document_unlink_test {
 namespace {
-
-using namespace document_test;
 
 // /metrics asks for stats(), and requests for the rest. If the cache removed the file with its lock held, the
 // calls would not return before the test lets it.
@@ -57,4 +55,4 @@ TEST(DocumentUnlink, OthersGoOnMeanwhile) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::document_test::document_unlink_test

@@ -6,10 +6,8 @@
 #include "engine/documents/document_test_support.h"
 #include "test_files.h"
 
-namespace coppice {
+namespace coppice::document_test::document_worth_test {
 namespace {
-
-using namespace document_test;
 
 // As an engine serves a prompt.
 int64_t Serve(DocumentCache& cache, const Ids& prompt, const PrefixHint& hint = {},
@@ -152,4 +150,4 @@ TEST(DocumentWorth, WhatIsSentWithOneKeyIsOneConversation) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::document_test::document_worth_test

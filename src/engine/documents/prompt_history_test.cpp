@@ -8,10 +8,8 @@
 
 #include "engine/documents/document_test_support.h"
 
-namespace coppice {
+namespace coppice::document_test::prompt_history_test {
 namespace {
-
-using namespace document_test;
 
 uint64_t Keep(PromptHistory& history, const std::string& name, const Ids& prompt, const Ids& answer = {},
               const PrefixOwner& owner = {}) {
@@ -165,4 +163,4 @@ TEST(PromptHistory, ThreadsAtTheSameTime) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::document_test::prompt_history_test

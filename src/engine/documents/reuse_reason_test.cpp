@@ -5,10 +5,8 @@
 
 #include "engine/documents/document_test_support.h"
 
-namespace coppice {
+namespace coppice::document_test::reuse_reason_test {
 namespace {
-
-using namespace document_test;
 
 // A client that sends prompts to a cache: what ReuseWatch (server/reuse_watch.h) does, without a model.
 struct Client {
@@ -241,4 +239,4 @@ TEST(ReuseReason, OwnersAreApart) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::document_test::reuse_reason_test

@@ -14,7 +14,7 @@
 #include "eval/summary.h"
 #include "test_files.h"
 
-namespace coppice {
+namespace coppice::judge_test {
 namespace {
 
 using nlohmann::json;
@@ -294,4 +294,4 @@ TEST_F(JudgeRunTest, OptionsAreCheckedBeforeAnythingRuns) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::judge_test

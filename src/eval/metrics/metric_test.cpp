@@ -13,7 +13,7 @@
 #include "formats/json.h"
 #include "test_files.h"
 
-namespace coppice {
+namespace coppice::metric_test {
 namespace {
 
 using nlohmann::json;
@@ -172,4 +172,4 @@ TEST(Metrics, UnknownNameIsAnError) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::metric_test

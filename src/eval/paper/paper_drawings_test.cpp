@@ -6,7 +6,7 @@
 #include "eval/paper/paper_page.h"
 #include "eval/trace_sums.h"
 
-namespace coppice {
+namespace coppice::paper_drawings_test {
 namespace {
 
 using testing::ElementsAre;
@@ -86,4 +86,4 @@ TEST(PaperDrawings, HeatMapsAreOfTheMethodsThatLeaveTokensOut) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::paper_drawings_test

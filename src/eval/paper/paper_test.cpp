@@ -16,7 +16,7 @@
 #include "policies/registry.h"
 #include "test_files.h"
 
-namespace coppice {
+namespace coppice::paper_test {
 namespace {
 
 using testing::Contains;
@@ -326,4 +326,4 @@ TEST(PaperPage, HoldsTablesFiguresAndNotesAsText) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::paper_test

@@ -8,7 +8,7 @@
 
 #include "eval/report/svg_test_support.h"
 
-namespace coppice {
+namespace coppice::chart_test {
 namespace {
 
 using testing::HasSubstr;
@@ -137,4 +137,4 @@ TEST(Chart, NamesStandBesidePointsWhereThereIsRoom) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::chart_test

@@ -14,7 +14,7 @@
 #include "eval/report/svg_test_support.h"
 #include "test_files.h"
 
-namespace coppice {
+namespace coppice::report_test {
 namespace {
 
 using nlohmann::ordered_json;
@@ -350,4 +350,4 @@ TEST(Report, AFolderBecomesAPageAndPictures) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::report_test

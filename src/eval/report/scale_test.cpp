@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-namespace coppice {
+namespace coppice::scale_test {
 namespace {
 
 TEST(Scale, TicksAreNiceAndCoverTheRange) {
@@ -79,4 +79,4 @@ TEST(Scale, RangesIgnoreWhatIsNotFinite) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::scale_test

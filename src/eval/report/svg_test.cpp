@@ -5,7 +5,7 @@
 
 #include "base/utf8.h"
 
-namespace coppice {
+namespace coppice::svg_test {
 namespace {
 
 using testing::HasSubstr;
@@ -47,4 +47,4 @@ TEST(Svg, ShortTextsFitAndStayUtf8) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::svg_test

@@ -8,7 +8,7 @@
 #include "eval/report/marks.h"
 #include "policies/registry.h"
 
-namespace coppice {
+namespace coppice::sweeps_test {
 namespace {
 
 using testing::ElementsAre;
@@ -99,4 +99,4 @@ TEST(Marks, TheRampGetsLighter) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::sweeps_test

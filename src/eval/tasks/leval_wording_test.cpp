@@ -5,7 +5,7 @@
 
 #include "test_files.h"
 
-namespace coppice {
+namespace coppice::leval_wording_test {
 namespace {
 
 using testing::HasSubstr;
@@ -65,4 +65,4 @@ TEST(LEvalWording, IsFoundBelowADataFolder) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::leval_wording_test

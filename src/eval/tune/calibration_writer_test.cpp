@@ -10,7 +10,7 @@
 #include "engine/calibration.h"
 #include "test_files.h"
 
-namespace coppice {
+namespace coppice::calibration_writer_test {
 namespace {
 
 using nlohmann::ordered_json;
@@ -172,4 +172,4 @@ TEST(Calibration, OfARunServesThePrompts) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::calibration_writer_test

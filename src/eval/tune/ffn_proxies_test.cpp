@@ -18,7 +18,7 @@
 #include "policies/presets.h"
 #include "test_files.h"
 
-namespace coppice {
+namespace coppice::ffn_proxies_test {
 namespace {
 
 using testing::HasSubstr;
@@ -348,4 +348,4 @@ TEST(FfnProxies, Refuses) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::ffn_proxies_test

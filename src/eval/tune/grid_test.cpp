@@ -9,7 +9,7 @@
 #include "eval/tune/grid_table.h"
 #include "policies/registry.h"
 
-namespace coppice {
+namespace coppice::grid_test {
 namespace {
 
 using testing::AllOf;
@@ -162,4 +162,4 @@ TEST(Grid, NearOneTheRestCounts) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::grid_test

@@ -11,7 +11,7 @@
 #include "policies/registry.h"
 #include "test_files.h"
 
-namespace coppice {
+namespace coppice::head_search_test {
 namespace {
 
 using testing::HasSubstr;
@@ -172,4 +172,4 @@ TEST(HeadSearch, AModelOfOneLayerHasNothingToSearch) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::head_search_test

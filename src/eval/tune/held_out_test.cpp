@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "policies/spec.h"
 
-namespace coppice {
+namespace coppice::held_out_test {
 namespace {
 
 using testing::HasSubstr;
@@ -177,4 +177,4 @@ TEST(HeldOut, DivergenceMayBeAboveItsBudgetByChanceOnly) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::held_out_test

@@ -6,7 +6,7 @@
 
 #include "base/random.h"
 
-namespace coppice {
+namespace coppice::low_rank_test {
 namespace {
 
 using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
@@ -66,4 +66,4 @@ TEST(LowRank, AMatrixWithoutTheRank) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::low_rank_test

@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "policies/spec.h"
 
-namespace coppice {
+namespace coppice::search_test {
 namespace {
 
 using testing::HasSubstr;
@@ -386,4 +386,4 @@ TEST(Budget, WhatCanStillBeMet) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::search_test

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace coppice {
+namespace coppice::time_plan_test {
 namespace {
 
 using testing::HasSubstr;
@@ -89,4 +89,4 @@ TEST(Estimate, IsInWords) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::time_plan_test

@@ -13,7 +13,7 @@
 #include "eval/journal.h"
 #include "test_files.h"
 
-namespace coppice {
+namespace coppice::tune_test {
 namespace {
 
 using nlohmann::ordered_json;
@@ -300,4 +300,4 @@ TEST(Tune, BadOptionsAreErrorsThatNameThem) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::tune_test

@@ -12,7 +12,7 @@
 #include "avx_vnni_emulator.h"
 #include "kernels/cpu/panel_products_test_support.h"
 
-namespace coppice {
+namespace coppice::panel_products_test {
 namespace {
 
 using namespace testing_panels;
@@ -234,4 +234,4 @@ TEST_P(IntProducts, ZerosAreZeros) {
 INSTANTIATE_TEST_SUITE_P(Isas, IntProducts, ::testing::ValuesIn(kPanelKernels), KernelsName);
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::panel_products_test
