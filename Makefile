@@ -27,7 +27,7 @@ JOBS ?= $(shell nproc)
 # and again configures a folder without (CONTRIBUTING.md).
 CONFIGURE = cmake --log-level=WARNING -DCMAKE_UNITY_BUILD=ON -DCOPPICE_GPU_ARCHITECTURES=$(GPU_ARCHITECTURES) $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
 GPU_ARCHITECTURES = 80,90,100,120
-SOURCES := find $(wildcard src tests benchmarks) -name '*.cpp' -o -name '*.h' -o -name '*.inl'
+SOURCES := find $(wildcard src include examples tests benchmarks) -name '*.cpp' -o -name '*.h' -o -name '*.inl'
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 10

@@ -6,7 +6,7 @@ option(COPPICE_HARDEN "Compile and link with the compiler's defences" ON)
 if(COPPICE_HARDEN AND NOT COPPICE_SANITIZE AND NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
   include(CheckCXXCompilerFlag)
   check_cxx_compiler_flag(-fcf-protection=full COPPICE_HAS_CET)  # x86 only
-  add_compile_options(-fPIE -fstack-protector-strong -fstack-clash-protection)
+  add_compile_options(-fstack-protector-strong -fstack-clash-protection)
   if(COPPICE_HAS_CET)
     add_compile_options(-fcf-protection=full)
   endif()
@@ -15,5 +15,5 @@ if(COPPICE_HARDEN AND NOT COPPICE_SANITIZE AND NOT CMAKE_BUILD_TYPE STREQUAL "De
   add_compile_definitions(_GLIBCXX_ASSERTIONS)
   # Messages of checks name files of the source, and the program does not tell in whose home it was built.
   add_compile_options(-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=)
-  add_link_options(-pie -Wl,-z,relro,-z,now,-z,noexecstack)
+  add_link_options($<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-pie> -Wl,-z,relro,-z,now,-z,noexecstack)
 endif()

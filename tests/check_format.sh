@@ -6,4 +6,4 @@ if ! command -v clang-format >/dev/null; then
   echo "skipped: clang-format is not installed"
   exit 77
 fi
-find src tests -name '*.cpp' -print0 -o -name '*.h' -print0 | xargs -0 clang-format --dry-run -Werror
+find src include examples tests -name '*.cpp' -print0 -o -name '*.h' -print0 | xargs -0 clang-format --dry-run -Werror

@@ -1,6 +1,6 @@
 """Fails when a text of the tree breaks a rule that a program can hold it to:
 
-- a line in src/ or tests/ is longer than 110 columns, or a line of prose in a page longer than 120;
+- a line in src/, include/, examples/ or tests/ is longer than 110 columns, or a line of prose in a page longer than 120;
 - a comment or a page names a file that does not exist, or a text that is not in the repository;
 - a message below src/apps names a command-line flag: messages name fields, and the command line maps them to flags;
 - a link in a page leads nowhere;
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 CODE_WIDTH, PAGE_WIDTH = 110, 120
 # Folders of the tree that a reader of a comment can open, and what no reader can.
-PLACES = "benchmarks|cmake|docs|models|src|tests|tools|web"
+PLACES = "benchmarks|cmake|docs|examples|include|models|packaging|python|src|tests|tools|web"
 PATH = re.compile(rf"(?<![\w/.~-])((?:{PLACES})/[\w./-]*\w)(?![\w*<{{])")  # not src/x*
 ELSEWHERE = re.compile(
     r"\bshared/|\bhouse\.md|\bBRIEF\b|\bspec(?:ification)? (?:of the methods|section)|\bspec, section"
@@ -125,7 +125,7 @@ def not_run(root: pathlib.Path) -> Iterator[pathlib.Path]:
 def faults(root: pathlib.Path) -> Iterator[str]:
     yield from (f"{path.relative_to(root)}: no CMakeLists.txt names it, so it never runs" for path in not_run(root))
     folders = [root / name for name in PLACES.split("|")]
-    for path in sorted([*(root / "src").rglob("*"), *(root / "tests").rglob("*")]):
+    for path in sorted(path for folder in ("src", "include", "examples", "tests") for path in (root / folder).rglob("*")):
         if path.suffix in {".h", ".cpp", ".inl"}:
             yield from (f"{path.relative_to(root)}:{line}: {fault}" for line, fault in in_source(root, path))
     for path in sorted([*root.glob("*.md"), *(page for folder in folders for page in folder.rglob("*.md"))]):

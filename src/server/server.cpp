@@ -44,9 +44,6 @@ Server::Server(ServerOptions options)
       metrics_(Hashes(options_.api_keys)),
       history_({.keys = std::ssize(options_.api_keys)}),
       random_(std::random_device()()) {
-  if (options_.api_keys.empty() && !IsLocal(options_.http.host)) {
-    throw FieldError("api_key", " is missing: others can reach the address {}", options_.http.host);
-  }
   // Entries belong to a key (PrefixOwner), and no router can say whose request it routes.
   if (options_.kv_events && options_.api_keys.size() > 1) {
     throw FieldError("kv_events", " goes with one API key: each key's documents serve only its own requests");
@@ -54,11 +51,18 @@ Server::Server(ServerOptions options)
   if (options_.kv_events && !options_.defaults.cache_prompt)
     throw FieldError("kv_events", " tells what requests reuse, and cache_prompt is false");
   if (!options_.access_log.empty()) log_ = std::make_unique<const AccessLog>(options_.access_log);
-  http_ = std::make_unique<HttpServer>(options_.http, *this);
-  listening_ = http_.get();
 }
 
 Server::~Server() { Stop(); }
+
+void Server::Listen(int port) {
+  HttpOptions http = options_.http;
+  http.port = port;
+  if (options_.api_keys.empty() && !IsLocal(http.host))
+    throw FieldError("api_key", " is missing: others can reach the address {}", http.host);
+  http_ = std::make_unique<HttpServer>(http, *this);
+  listening_ = http_.get();
+}
 
 void Server::Serve(std::unique_ptr<Engine> engine) {
   if (engine->tokenizer() == nullptr)
@@ -102,7 +106,7 @@ void Server::Drain(std::chrono::milliseconds limit) {
   if (!ready_ || limit.count() <= 0) return;
   draining_ = true;
   const auto deadline = std::chrono::steady_clock::now() + limit;
-  while (http_->answering() > 0 && std::chrono::steady_clock::now() < deadline)
+  while (http_ && http_->answering() > 0 && std::chrono::steady_clock::now() < deadline)
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
 }
 
@@ -112,7 +116,7 @@ bool Server::Stop() {
   // that use it.
   if (was_ready) scheduler_->Stop();
   if (options_.kv_events) options_.kv_events->Stop();
-  const bool ended = http_->Stop(kGrace);
+  const bool ended = !http_ || http_->Stop(kGrace);
   if (ended) scheduler_.reset();
   return ended;
 }

@@ -48,15 +48,17 @@ struct ServerOptions {
 
 class Server final : public HttpService {
  public:
-  // Listens at once, and answers that the model is loading. Throws Error if the address cannot be used, or if
-  // others can reach it and there is no API key.
   explicit Server(ServerOptions options);
   ~Server() override;  // Stop()
 
+  // Listens on ServerOptions::http.host; until Serve() it answers that the model is loading. Throws Error if
+  // the address cannot be used, or if others can reach it and there is no API key. Without this call the
+  // server answers Handle() alone. Call it once.
+  void Listen(int port);
   // Begins to serve requests. Throws Error for a model without a tokenizer, or if the default method does not
   // fit the model.
   void Serve(std::unique_ptr<Engine> engine);
-  int port() const;
+  int port() const;  // after Listen()
   // Refuses new requests, and waits until those that have begun are answered, at most for `limit`.
   void Drain(std::chrono::milliseconds limit);
   // Cancels all jobs and requests, tells their clients, and closes every connection; takes about two seconds

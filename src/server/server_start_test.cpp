@@ -38,6 +38,7 @@ TEST(ServerStart, MetricsAreAnsweredFromTheFirstRequestOn) {
       });
     }
     Server server(std::move(options));
+    server.Listen(0);
     for (std::thread& client : clients) client.join();
     EXPECT_EQ(answered, 2);
   }

@@ -20,6 +20,9 @@ void AddTrain(CLI::App& app);
 void AddServe(CLI::App& app);
 void AddPerplexity(CLI::App& app);
 
+// The whole program: what main() gets and returns.
+int Program(int argc, char** argv);
+
 // If mpirun started several processes and this program has no MPI, becomes the program that has it. Throws
 // Error where that is not there.
 void StartMpiProgram(char** argv);

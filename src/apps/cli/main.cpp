@@ -137,19 +137,21 @@ int FollowOrAbort(coppice::Comm& world) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int coppice::cli::Program(int argc, char** argv) {
   try {
-    coppice::cli::StartMpiProgram(argv);
-    coppice::Comm& world = coppice::World();
+    StartMpiProgram(argv);
+    Comm& world = World();
     // Behind World(), because MPI installs a handler of SIGBUS, too. Writing beyond a file size limit is an
     // error like a full disk (the cold tier's file, a model being made), and must not kill the process.
     std::signal(SIGXFSZ, SIG_IGN);
     std::signal(SIGBUS, OnBusError);
     if (!world.leads()) return FollowOrAbort(world);
     const int code = Main(argc, argv);
-    if (world.size() > 1) coppice::SendEnd(world);
+    if (world.size() > 1) SendEnd(world);
     return code;
   } catch (const std::exception& error) {
     return Fail(error.what(), 1);
   }
 }
+
+int main(int argc, char** argv) { return coppice::cli::Program(argc, argv); }

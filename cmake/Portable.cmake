@@ -1,0 +1,23 @@
+# COPPICE_PORTABLE: a libcoppice.so that older systems load (the wheel, the tarball): it asks for no function that glibc
+# 2.28 lacks, and brings along the libraries that those systems may not have. RHEL 8, Debian 11 and Ubuntu 20.04 and what
+# came later load it. x86-64 only.
+option(COPPICE_PORTABLE "Link the library for systems with glibc 2.28 and nothing else" OFF)
+find_package(PkgConfig REQUIRED)
+
+# coppice_package(NAME MODULE): PkgConfig::NAME, in portable builds with the module's static library.
+function(coppice_package name module)
+  pkg_check_modules(${name} REQUIRED IMPORTED_TARGET GLOBAL ${module})
+  if(COPPICE_PORTABLE)
+    find_library(${name}_ARCHIVE ${module}.a HINTS ${${name}_LIBRARY_DIRS} REQUIRED)
+    set_target_properties(PkgConfig::${name} PROPERTIES INTERFACE_LINK_LIBRARIES ${${name}_ARCHIVE})
+  endif()
+endfunction()
+
+# coppice_portable(TARGET): links it that way.
+function(coppice_portable target)
+  find_package(Python3 REQUIRED COMPONENTS Interpreter)
+  set(libraries ${CMAKE_BINARY_DIR}/old_glibc)
+  execute_process(COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/old_glibc.py ${libraries} 2.28 COMMAND_ERROR_IS_FATAL ANY)
+  target_link_options(${target} PRIVATE -static-libstdc++ -shared-libgcc -L${libraries})
+  target_link_libraries(${target} PRIVATE -Wl,--no-as-needed -lpthread -ldl -Wl,--as-needed)
+endfunction()

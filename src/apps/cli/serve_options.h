@@ -1,0 +1,45 @@
+// The options of `coppice serve`, and what they describe: for the command, and for the library, which has the
+// same server without a socket.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "apps/cli/options.h"
+#include "server/kv_events.h"
+#include "server/server.h"
+
+namespace coppice::cli {
+
+struct ServeOptions {
+  ModelOptions model;
+  GenerateOptions generate;
+  ServerOptions server;
+  std::string prune = "none";
+  std::string keys;
+  std::string key_file;
+  std::string alias;
+  double timeout = 600;
+  double ping = 30;
+  double write_seconds = 1;
+  double drain_seconds = 0;
+  int64_t max_body_mib = 16;
+  int64_t cache_mib = 4096;
+  std::optional<int64_t> packed_mib;
+  std::string doc_cache;
+  int64_t disk_mib = 16384;
+  int64_t saved_mib = 16384;
+  KvEventsOptions events;
+};
+
+void AddServeOptions(CLI::App& app, ServeOptions& options);
+
+// These throw Error, naming the option. Null if no router is told.
+std::shared_ptr<KvEvents> MakeKvEvents(const ServeOptions& options);
+ServerOptions MakeServerOptions(const ServeOptions& options, std::shared_ptr<KvEvents> events);
+EngineOptions MakeEngineOptions(const ServeOptions& options, std::shared_ptr<DocumentListener> listener);
+
+}  // namespace coppice::cli
