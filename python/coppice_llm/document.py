@@ -89,38 +89,47 @@ class Document:
     def _saved(self) -> pathlib.Path:
         """A file of the slot folder with the states of this document.
 
-        A slot saves the prompt that it computed last. So the document is read on a slot again, which costs a token,
-        and the slot is saved. Another request may take the slot in between, so the file's tokens are compared.
+        A slot saves what the cache holds of the prompt that it computed last. So the document is read on a slot again,
+        which costs a token, and the slot is saved. Another request may take the slot in between, so the tokens of the
+        file are compared with the document's.
         """
         llm = self._llm
         ids = llm._post("/v1/chat/completions/render", self._body())["token_ids"]
         for attempt in range(TRIES):
             slot = (llm.parallel - 1 - attempt) % llm.parallel
-            llm._post("/v1/chat/completions", {**self._body(), "id_slot": slot})
-            name = f"save-{uuid.uuid4().hex}"
-            saved = llm._slots / name
+            held = Answer(llm._post("/v1/chat/completions", {**self._body(), "id_slot": slot})).cached_tokens
+            if held < len(ids) / 2:
+                if attempt:  # the first may have read what the cache had dropped
+                    raise InvalidRequest(
+                        f"prune: the document cache holds {held} of the document's {len(ids)} tokens: a method that "
+                        "chooses what enters the model leaves no states to save, and cache_ram=0 or one that is too "
+                        "small keeps none", param="prune")
+                continue
+            saved = llm._slots / f"save-{uuid.uuid4().hex}"
             try:
-                llm._post(f"/slots/{slot}?action=save", {"filename": name})
+                llm._post(f"/slots/{slot}?action=save", {"filename": saved.name})
             except InvalidRequest:
                 if attempt + 1 == TRIES:
                     raise
                 continue
-            if _begins_with(saved, ids):
+            if _tokens_in_common(saved, ids) >= held:
                 return saved
             saved.unlink(missing_ok=True)
         raise Busy("the document cannot be saved while other requests take every slot; save it when fewer run")
 
 
-def _begins_with(path: pathlib.Path, ids: list[int]) -> bool:
-    """Whether a file of states is that of these tokens: behind its head come the tokens, as 32-bit numbers.
-
-    The last may be absent: a method's states end before the rows that it always computes.
-    """
+def _tokens_in_common(path: pathlib.Path, ids: list[int]) -> int:
+    """With how many of these tokens those of a file of states begin. They stand behind its head, as 32-bit numbers."""
     if not path.is_file():
-        return False
-    expected = struct.pack(f"<{len(ids) - 1}i", *ids[:-1])
+        return 0
+    expected = struct.pack(f"<{len(ids)}i", *ids)
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        return data.find(expected, 0, len(expected) + 65536) >= 0
+        start = data.find(expected[:4 * min(len(ids), 16)], 0, 1 << 20)
+        if start < 0:
+            return 0
+        there = data[start:start + len(expected)]
+    pairs = zip(struct.unpack(f"<{len(there) // 4}i", there[:len(there) // 4 * 4]), ids)
+    return next((index for index, (one, other) in enumerate(pairs) if one != other), len(there) // 4)
 
 
 def load(llm: LLM, path: pathlib.Path) -> Document:

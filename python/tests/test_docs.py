@@ -21,7 +21,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 class Blocks(unittest.TestCase):
     def test_run(self):
-        self.assertGreater(len(BLOCKS), 8)
+        self.assertGreaterEqual(len(BLOCKS), 8)
         before = os.getcwd()
         with tempfile.TemporaryDirectory() as folder:
             shutil.copyfile(MINI, os.path.join(folder, "model.gguf"))
@@ -38,7 +38,6 @@ class Blocks(unittest.TestCase):
         plain = LLM.tune
         names = {"__name__": "page"}
         with mock.patch.object(LLM, "tune", lambda llm, **_: plain(llm, **TUNE)), \
-                mock.patch.object(coppice_llm, "doctor", lambda *_: {"isa": "avx2"}), \
                 contextlib.redirect_stdout(io.StringIO()):
             try:
                 for number, block in enumerate(BLOCKS):
@@ -51,10 +50,11 @@ class Blocks(unittest.TestCase):
 
 class Tables(unittest.TestCase):
     def test_every_function_is_there(self):
+        own = PAGE[:PAGE.index("## Coming from")]  # what follows also names the functions of others
         public = [name for name, value in inspect.getmembers(LLM) if not name.startswith("_") and callable(value)]
         for name in public:
-            self.assertIn(f"llm.{name}(" if name != "from_pretrained" else "LLM.from_pretrained(", PAGE, name)
-        for name in re.findall(r"\bllm\.(\w+)\(", PAGE):
+            self.assertIn(f"llm.{name}(" if name != "from_pretrained" else "LLM.from_pretrained(", own, name)
+        for name in re.findall(r"\bllm\.(\w+)\(", own):
             self.assertTrue(hasattr(LLM, name), name)
         for name in coppice_llm.__all__:
             self.assertIn(name, PAGE)

@@ -72,6 +72,26 @@ class Documents(ModelCase):
             stop.set()
             thread.join()
 
+    def test_save_behind_a_longer_prompt(self):
+        """What a question left in the cache holds the document as well."""
+        text = "Longer. " + TEXT
+        asked = self.llm.ask(text, QUESTIONS[0], max_tokens=4)
+        doc = self.llm.read(text)
+        with tempfile.TemporaryDirectory() as folder:
+            doc.save(pathlib.Path(folder, "d"))
+            with mini(ctx=8192) as other:
+                found = other.load_document(pathlib.Path(folder, "d"))
+                self.assertGreater(found.reading.cached_tokens, doc.tokens - 20)
+                self.assertEqual(found.ask(QUESTIONS[0], max_tokens=4).token_ids, asked.token_ids)
+
+    def test_methods_that_leave_nothing(self):
+        for prune in ("random:min=0", "h2o:min=0", "flexprefill:min=0"):
+            doc = self.llm.read(f"{prune} {TEXT}", prune=prune)
+            with tempfile.TemporaryDirectory() as folder:
+                with self.assertRaisesRegex(InvalidRequest, "leaves no states to save") as caught:
+                    doc.save(pathlib.Path(folder, "d"))
+                self.assertEqual((caught.exception.param, list(pathlib.Path(folder).iterdir())), ("prune", []))
+
     def test_bad_files(self):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, "d.prefix")
@@ -100,7 +120,7 @@ class Documents(ModelCase):
             llm.read(TEXT).save(pathlib.Path(folder, "own"))
             self.assertEqual(sorted(p.name for p in pathlib.Path(folder).iterdir()), ["own", "own.json"])
         with mini(ctx=8192, cache_ram=0) as llm:
-            with self.assertRaises(CoppiceError):
+            with self.assertRaisesRegex(CoppiceError, "keeps none"):
                 llm.read(TEXT).save("/nowhere/at/all")
 
 
