@@ -62,7 +62,7 @@ class Engine:
         given = self.options.get("slot_save_path")
         folder = None if given else tempfile.mkdtemp(prefix="coppice-")
         self._slots = pathlib.Path(folder if folder else str(given))
-        line = ["-m", os.fspath(self.path), f"--slot-save-path={self._slots}",
+        line = [f"--model={os.fspath(self.path)}", f"--slot-save-path={self._slots}",
                 *words({name: value for name, value in self.options.items() if name != "slot_save_path"})]
         try:
             model = self._opened(line)
@@ -167,16 +167,21 @@ class Engine:
             call = Call(self._checked(), method, path, data, wake, keep=self)
             self._calls = {other for other in self._calls if not other.ended}
             self._calls.add(call)
+            if scope is not None:
+                scope.add(call)
             call.start()
-        if scope is not None:
-            scope.add(call)
         return call
 
     def _get(self, path: str) -> Any:
         return json_reply(self._call("GET", path))
 
     def _post(self, path: str, body: Any, scope: Scope | None = None) -> Any:
-        return json_reply(self._call("POST", path, body, scope))
+        scope = scope or Scope()
+        try:
+            return json_reply(self._call("POST", path, body, scope))
+        except BaseException:  # Ctrl-C at any of these lines
+            scope.cancel()
+            raise
 
     def _streamed(self, path: str, body: dict[str, Any], progress: ProgressOption = None,
                   scope: Scope | None = None, wake: Callable[[], None] | None = None) -> Stream:
@@ -186,9 +191,13 @@ class Engine:
 
     def _answered(self, path: str, body: dict[str, Any], progress: ProgressOption, scope: Scope) -> Answer:
         """One answer. Progress comes with streams only."""
-        if progress or (progress is None and self._progress):
+        if not (self._progress if progress is None else progress):
+            return Answer(self._post(path, body, scope), body.get("prompt", body.get("messages")))
+        try:
             return self._streamed(path, body, progress, scope).whole()
-        return Answer(self._post(path, body, scope), body.get("prompt", body.get("messages")))
+        except BaseException:
+            scope.cancel()
+            raise
 
     @property
     def properties(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any, Sequence
 
 from ._calls import Scope, run_many
 from ._engine import Engine
-from ._options import fields, is_many, prompt_field
+from ._options import fields, listed, prompt_field
 from ._progress import ProgressOption
 from .answer import Answer
 from .document import document_messages
@@ -74,9 +74,8 @@ class Generation(Engine):
         def one(prompt: Any) -> Answer:
             return self._answered("/v1/completions", {**body, "prompt": prompt_field(prompt)}, progress, scope)
 
-        if not is_many(prompts):
-            return one(prompts)
-        return run_many(one, list(prompts), self.parallel, scope)
+        many = listed(prompts)
+        return one(prompts) if many is None else run_many(one, many, self.parallel, scope)
 
     def stream(self, prompt: Any, *, max_tokens: int = MAX_TOKENS, temperature: float | None = None,
                progress: ProgressOption = None, **options: Any) -> Stream:

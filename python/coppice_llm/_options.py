@@ -74,9 +74,11 @@ def prompt_field(prompt: Any) -> str | list[int]:
         raise InvalidRequest(f"prompt: {prompt!r:.80} is no text and no list of token ids", param="prompt") from error
 
 
-def is_many(prompts: Any) -> bool:
-    """Whether it is a list of prompts, and not one text or one list of ids."""
+def listed(prompts: Any) -> list[Any] | None:
+    """A list of prompts; None where it is one prompt, a text or a list of ids."""
     if isinstance(prompts, str) or not isinstance(prompts, Iterable):
-        return False
+        return None
+    if not isinstance(prompts, Sequence) and not hasattr(prompts, "__len__"):
+        prompts = list(prompts)  # a generator gives its items once
     first = next(iter(prompts), None)
-    return first is None or isinstance(first, str) or isinstance(first, Iterable)
+    return list(prompts) if first is None or isinstance(first, (str, Iterable)) else None

@@ -42,7 +42,7 @@ def tune(model: pathlib.Path, loaded_with: Mapping[str, Any], verbose: bool, opt
         options["lengths"] = ",".join(str(length) for length in lengths)
     if budget is not None:
         options["budget"] = [_budget(one) for one in (budget if isinstance(budget, (list, tuple)) else [budget])]
-    lines = output_of(["tune", "-m", os.fspath(model), *words({**shared, **options})], verbose).strip().splitlines()
+    lines = output_of(["tune", f"--model={os.fspath(model)}", *words({**shared, **options})], verbose).strip().splitlines()
     if not lines:
         raise CoppiceError("coppice tune printed no setting")
     return lines[-1].strip()

@@ -8,7 +8,7 @@ import math
 from typing import Any, Sequence
 
 from ._engine import Engine
-from ._options import Prompt, is_many, prompt_field
+from ._options import Prompt, listed, prompt_field
 
 EMBEDDINGS_AT_ONCE = 256
 
@@ -58,13 +58,13 @@ class TextRoutes(Engine):
 
     def embed(self, texts: Any, **options: Any) -> Any:
         """One vector of length 1 for each text: float32 [texts, dimensions]. A single text gives one vector."""
-        many = is_many(texts)
-        inputs = [prompt_field(text) for text in texts] if many else [prompt_field(texts)]
+        many = listed(texts)
+        inputs = [prompt_field(text) for text in ([texts] if many is None else many)]
         rows: list[Any] = []
         for first in range(0, len(inputs), EMBEDDINGS_AT_ONCE):
             body = {"input": inputs[first:first + EMBEDDINGS_AT_ONCE], "encoding_format": "base64", **options}
             rows += [_vector(entry["embedding"]) for entry in self._post("/v1/embeddings", body)["data"]]
-        if not many:
+        if many is None:
             return rows[0]
         return rows if numpy is None else numpy.stack(rows) if rows else numpy.empty((0, 0), numpy.float32)
 

@@ -100,7 +100,8 @@ class CoppiceLM(TemplateLM):  # type: ignore[misc]
 
 def _generation_fields(given: Any) -> Tuple[int, dict]:
     """The harness's names as fields of a completion: the most tokens, and the others."""
-    most, fields = MOST_TOKENS, {}
+    most = MOST_TOKENS
+    fields: dict = {}
     for name, value in given.items():
         if name in ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens"):
             most = int(value)

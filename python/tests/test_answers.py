@@ -4,7 +4,6 @@ import asyncio
 import html
 import json
 import math
-import os
 import pathlib
 import re
 import tempfile
@@ -56,6 +55,7 @@ class Sketch(ModelCase):
             self.assertEqual(answer.prune["protected"], [[0, 200]])
             self.assertNotIn("\n", answer.text)
         self.assertEqual(self.llm.generate([], max_tokens=1), [])
+        self.assertEqual([a.prompt for a in self.llm.generate((p for p in "ab"), max_tokens=1)], ["a", "b"])
 
     def test_generate_ids(self):
         ids = self.llm.tokenize(PROMPT, add_special=True)

@@ -11,7 +11,7 @@ import unittest
 from unittest import mock
 
 import coppice_llm
-from coppice_llm import LLM, CoppiceError
+from coppice_llm import LLM, CoppiceError, _program
 from support import LONG, MINI, ROOT, mini
 
 TUNE = {"lengths": [512], "budget": ["60%", "kl=9"], "tasks": "niah", "samples": 8, "steps": 0, "methods": "static:min=0",
@@ -45,7 +45,7 @@ class Program(unittest.TestCase):
         try:
             found = coppice_llm.doctor()
         except CoppiceError as error:
-            if "doctor" in coppice_llm.help(""):
+            if "doctor" in _program.output_of(["--help"]):
                 raise
             self.skipTest(f"this program has no doctor: {error}")
         self.assertTrue(found)
@@ -64,9 +64,10 @@ class Tune(unittest.TestCase):
                 spec = llm.tune(**TUNE)
                 self.assertTrue(spec.startswith("static:"), spec)
                 self.assertTrue(pathlib.Path(f"{model}.coppice.json").is_file())
-                plan = llm.plan(500)
-                self.assertTrue(plan["spec"].startswith("static:"), plan)
-                answer = llm.generate(llm.tokenize(LONG)[:500], max_tokens=1)
+                self.assertIn("has no setting of at most 1 % loss", llm.plan(500)["auto"])
+                loss = {"method": "auto", "loss": 0.6}
+                self.assertEqual(llm.plan(500, loss)["spec"].split(":")[0], "static")
+                answer = llm.generate(llm.tokenize(LONG)[:500], max_tokens=1, prune=loss)
                 self.assertIn("coppice.json", answer.prune["auto"])
 
     def test_failure(self):
