@@ -1,7 +1,7 @@
 # Shortcuts for what one does most; CMake does the work (CMakePresets.json). `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-train setup-web setup-gpu clients router gpu models build train mpi demo demo-arguments test fuzz format lint clean
+.PHONY: help setup setup-train setup-web setup-gpu clients router gpu models build train mpi demo demo-arguments test wheel fuzz format lint clean
 MAKEFLAGS += --no-print-directory
 
 # What `make demo` asks: a real model a question about a real document, with methods that answer it and the baselines of
@@ -68,6 +68,9 @@ mpi: build  ## builds the release for several processes as well: build/coppice-m
 	@bash tools/setup.sh mpi
 	@$(CONFIGURE) --preset release -DCOPPICE_MPI=ON >/dev/null
 	@cmake --build build --parallel $(JOBS) --target coppice coppice-mpi
+
+wheel: setup  ## builds the Python package with its library for older systems too: dist/coppice_llm-*.whl
+	@bash tools/make_wheel.sh
 
 demo: build models  ## answers one question about a long document, densely and with each pruning method
 	@if [ -f $(DEMO_MODEL) ]; then echo "build/coppice $(DEMO)"; build/coppice $(DEMO); \

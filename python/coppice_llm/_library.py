@@ -12,6 +12,7 @@ from .errors import CoppiceError, ModelError, load_error
 
 RECEIVE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
+_started_in = pathlib.Path.cwd()  # a program may change its folder before the library is loaded
 _lock = threading.Lock()
 _loaded: ctypes.CDLL | None = None
 
@@ -19,7 +20,7 @@ _loaded: ctypes.CDLL | None = None
 def library_path() -> pathlib.Path:
     """$COPPICE_LIBRARY, else libcoppice.so beside this package's modules."""
     named = os.environ.get("COPPICE_LIBRARY")
-    return pathlib.Path(named) if named else pathlib.Path(__file__).with_name("libcoppice.so")
+    return _started_in / named if named else pathlib.Path(__file__).with_name("libcoppice.so")
 
 
 def library() -> ctypes.CDLL:

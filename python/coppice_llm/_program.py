@@ -9,6 +9,7 @@ import subprocess
 import sys
 from typing import Any, Mapping, Sequence
 
+from ._library import library_path
 from ._options import SHARED_WITH_TUNE, words
 from .errors import CoppiceError
 
@@ -17,7 +18,8 @@ def command(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """The command line and the environment that run the program by this very package."""
     folder = os.fspath(pathlib.Path(__file__).resolve().parent.parent)
     path = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
-    return [sys.executable, "-m", "coppice_llm", *arguments], {**os.environ, "PYTHONPATH": path}
+    library = {"COPPICE_LIBRARY": os.fspath(library_path())} if "COPPICE_LIBRARY" in os.environ else {}
+    return [sys.executable, "-m", "coppice_llm", *arguments], {**os.environ, "PYTHONPATH": path, **library}
 
 
 def output_of(arguments: Sequence[str], verbose: bool = False) -> str:

@@ -225,9 +225,8 @@ LlmAnswer Llm::Chat(const std::vector<LlmMessage>& messages, const LlmRequest& r
 
 LlmDocument Llm::Read(std::string document, const LlmRequest& request) {
   LlmRequest reading = request;
-  reading.max_tokens = 1;
-  reading.on_text = {};
-  Translated([&] { return impl_->Chat(MessagesOf(document, "?"), reading); });
+  reading.max_tokens = 0;
+  Translated([&] { return impl_->Chat({{{"role", "user"}, {"content", document}}}, reading); });
   return {*this, std::move(document)};
 }
 
