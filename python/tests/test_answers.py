@@ -32,10 +32,23 @@ class Sketch(ModelCase):
         self.assertIn("no calibration", answer.prune["auto"])
 
     def test_question_is_marked(self):
-        """The question's own tokens score the document's; without a mark all of a joined message would."""
+        """The question's own tokens score the document's, and not those of all that the user said."""
         answer = self.llm.ask(LONG, "Who had a key?", max_tokens=1, prune="coppice:min=0", trace=True)
         (begin, end), = answer.prune["question"]
         self.assertEqual("".join(answer.trace.pieces()[begin:end]).strip(), "Who had a key?")
+
+    def test_template_that_demands_one_message(self):
+        """It gets document and question joined, and the question is still known."""
+        template = ("{% for m in messages %}{% if not loop.first and m['role'] == messages[loop.index0 - 1]['role'] %}"
+                    "{{ raise_exception('roles must alternate') }}{% endif %}[{{ m['role'] }}]{{ m['content'] }}\n{% endfor %}[assistant]")
+        with mini(chat_template=template) as llm:
+            answer = llm.ask(LONG, "Who had a key?", max_tokens=1, prune="coppice:min=0", trace=True)
+            (begin, end), = answer.prune["question"]
+            pieces = answer.trace.pieces()
+            self.assertEqual("".join(pieces[begin:end]).strip(), "Who had a key?")
+            self.assertEqual("".join(pieces).count("[user]"), 1)
+            doc = llm.read(LONG)
+            self.assertGreater(doc.ask("Who?", max_tokens=1).cached_tokens, doc.tokens - 20)
 
     def test_questions(self):
         questions = ["Who?", "Where did the mill stand?", "When?"]

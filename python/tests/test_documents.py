@@ -3,10 +3,10 @@
 import json
 import pathlib
 import tempfile
-import threading
 import unittest
+from unittest import mock
 
-from coppice_llm import LLM, CoppiceError, InvalidRequest
+from coppice_llm import LLM, Busy, CoppiceError, InvalidRequest
 from support import DOCUMENT, SMOL, ModelCase, mini, needs_smol
 
 TEXT = DOCUMENT[:5000]
@@ -53,24 +53,30 @@ class Documents(ModelCase):
             self.assertEqual(list(self.llm._slots.iterdir()), [])
 
     def test_save_beside_other_requests(self):
-        """What is saved is this document, whoever else uses the slots."""
+        """What is saved is this document, though another request takes its slot before it is saved."""
         doc = self.llm.read("Busy. " + TEXT)
-        stop = threading.Event()
+        plain, taken = self.llm._post, []
 
-        def disturb():
-            while not stop.is_set():
-                self.llm.generate(TEXT[:600], max_tokens=1)
+        def post(path, body, scope=None):
+            if path.startswith("/slots/") and len(taken) < 3:
+                taken.append(int(path.split("/")[2].split("?")[0]))
+                plain("/completion", {"prompt": f"{len(taken)} {TEXT[:900]}", "n_predict": 1, "id_slot": taken[-1]})
+            return plain(path, body, scope)
 
-        thread = threading.Thread(target=disturb)
-        thread.start()
-        try:
-            with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder:
+            with mock.patch.object(self.llm, "_post", post):
                 doc.save(pathlib.Path(folder, "d"))
-                with mini(ctx=8192) as other:
-                    self.assertGreater(other.load_document(pathlib.Path(folder, "d")).reading.cached_tokens, doc.tokens - 100)
-        finally:
-            stop.set()
-            thread.join()
+            with mini(ctx=8192) as other:
+                self.assertGreater(other.load_document(pathlib.Path(folder, "d")).reading.cached_tokens, doc.tokens - 100)
+        self.assertEqual(len(taken), 3)
+
+    def test_no_slot_is_free(self):
+        doc = self.llm.read("Never. " + TEXT)
+        with mock.patch("coppice_llm.document._tokens_in_common", return_value=0), tempfile.TemporaryDirectory() as folder:
+            with self.assertRaisesRegex(Busy, "other requests take every slot"):
+                doc.save(pathlib.Path(folder, "d"))
+            self.assertEqual(list(pathlib.Path(folder).iterdir()), [])
+        self.assertEqual(list(self.llm._slots.iterdir()), [])
 
     def test_save_behind_a_longer_prompt(self):
         """What a question left in the cache holds the document as well."""

@@ -199,14 +199,13 @@ class Life(unittest.TestCase):
             post(server, "/v1/completions", body)
 
     def test_end_of_a_program(self):
-        """It ends soon and well, whatever it leaves open."""
-        code = ("import sys; from coppice_llm import LLM\nllm = LLM(sys.argv[1], ctx=4096)\n"
-                "s = llm.stream('A', max_tokens=3000, ignore_eos=True); next(s)\nprint('left')")
-        start = time.monotonic()
+        """It ends well, and does not wait for what it leaves open, which would take minutes."""
+        code = ("import sys; from coppice_llm import LLM\nllm = LLM(sys.argv[1], ctx=32768)\n"
+                "s = llm.stream('A', max_tokens=32000, ignore_eos=True); next(s)\nprint('left')")
         process = python(code, MINI)
-        said, error = process.communicate(timeout=60)
-        self.assertEqual((process.returncode, said.strip(), error.replace(b"note: ", b"").count(b"Traceback")), (0, b"left", 0))
-        self.assertLess(time.monotonic() - start, 30, "3,000 tokens were not waited for")
+        said, error = process.communicate(timeout=120)
+        self.assertEqual((process.returncode, said.strip()), (0, b"left"), error)
+        self.assertNotIn(b"Traceback", error)
 
     def test_interrupt_of_a_program(self):
         code = ("import sys; from coppice_llm import LLM\nllm = LLM(sys.argv[1], ctx=4096)\nprint('loaded', flush=True)\n"
