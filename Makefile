@@ -23,6 +23,7 @@ MINI_DEMO = compare -m $(MINI_MODEL) -f $(MINI_PROMPT) --expect $(shell cat $(MI
   $(MINI_METHODS:%=--prune %) $(MINI_BASELINES:%=--baseline %)
 
 JOBS ?= $(shell nproc)
+TEST_JOBS ?= $(shell expr $(JOBS) + 1)  # tests of servers often wait
 # Headers are most of a file, so several files are compiled as one (cmake/CoppiceTargets.cmake). Who edits one file again
 # and again configures a folder without (CONTRIBUTING.md).
 CONFIGURE = cmake --log-level=WARNING -DCMAKE_UNITY_BUILD=ON -DCOPPICE_GPU_ARCHITECTURES=$(GPU_ARCHITECTURES) $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
@@ -83,7 +84,7 @@ check: setup  ## builds the release and runs its tests, with nothing optional: w
 	@$(CONFIGURE) --preset release >/dev/null
 	@cmake --build build --parallel $(JOBS)
 	@ctest --test-dir build --label-exclude '^(long|sanitize)$$' --output-on-failure --no-tests=error --timeout 1200 \
-	  --parallel $(JOBS)
+	  --parallel $(TEST_JOBS)
 
 # The sanitized programs are tests of the release build (tests/CMakeLists.txt), so one summary speaks for all.
 test: GPU_ARCHITECTURES = 90
@@ -93,7 +94,7 @@ test: setup-train setup-web setup-gpu clients models  ## builds everything, runs
 	@$(CONFIGURE) --preset release -DCOPPICE_SANITIZED_BUILD='$(CURDIR)/build-dev' >/dev/null
 	@cmake --build build --parallel $(JOBS)
 	@ctest --test-dir build --label-exclude '^long$$' --output-on-failure --no-tests=error --timeout 1200 \
-	  --parallel $(JOBS)
+	  --parallel $(TEST_JOBS)
 
 MINUTES ?= 10
 fuzz:  ## builds the fuzzers with clang and runs them, MINUTES=10 in all (apt-get install clang libclang-rt-14-dev)

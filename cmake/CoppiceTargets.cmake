@@ -79,7 +79,8 @@ function(coppice_embed name folder header function)
 endfunction()
 
 # coppice_test(NAME SOURCES file... [DEPENDS target...] [LABELS label...]): a test program, one CTest test.
-# With a variable NAME_shards the cases are spread over so many CTest tests, which run beside each other.
+# With a variable NAME_shards the cases are spread over so many CTest tests, which run beside each other. With a variable
+# NAME_long, a filter, the cases that it names run in a test NAME_long of the label `long`, and not in the others.
 function(coppice_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
@@ -88,14 +89,20 @@ function(coppice_test name)
   # A test's own code computes little: -O1 compiles it in 5.4 s where -O3 takes 8.8 (policies/keys_test.cpp).
   target_compile_options(${name} PRIVATE -Wno-conversion $<$<CONFIG:Release>:-O1>)
   target_compile_definitions(${name} PRIVATE COPPICE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  set(cases "")
+  if(DEFINED ${name}_long)
+    set(cases "--gtest_filter=-${${name}_long}")
+    add_test(NAME ${name}_long COMMAND ${name} "--gtest_filter=${${name}_long}")
+    set_tests_properties(${name}_long PROPERTIES LABELS long TIMEOUT 3600)
+  endif()
   if(NOT DEFINED ${name}_shards)
-    add_test(NAME ${name} COMMAND ${name})
+    add_test(NAME ${name} COMMAND ${name} ${cases})
     set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}")
     return()
   endif()
   math(EXPR last "${${name}_shards} - 1")
   foreach(shard RANGE ${last})
-    add_test(NAME ${name}_shard_${shard} COMMAND ${name})
+    add_test(NAME ${name}_shard_${shard} COMMAND ${name} ${cases})
     set_tests_properties(${name}_shard_${shard} PROPERTIES LABELS "${ARG_LABELS}"
       ENVIRONMENT "GTEST_TOTAL_SHARDS=${${name}_shards};GTEST_SHARD_INDEX=${shard}")
   endforeach()

@@ -35,7 +35,7 @@ TEMPLATE = """{%- set ns = namespace(last=-1) %}
 {"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}
 </tool_call>
 {% endfor %}{% endfor %}{% if add_generation_prompt %}[assistant] {% endif %}"""
-OPTIONS = argparse.Namespace(turns=10, seed=1, scale=0.03, answer=24, pause=0.1, prune=None, check=1)
+OPTIONS = argparse.Namespace(turns=8, seed=1, scale=0.03, answer=24, pause=0.1, prune=None, check=1)
 MOST = 1.3  # tokens read for one that is new
 
 

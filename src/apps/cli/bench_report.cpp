@@ -96,7 +96,7 @@ std::string TimeTable(const std::vector<BenchRow>& rows) {
 
 // What auto chose, a line for each row that it chose for.
 template <typename Row>
-std::string AutoLines(const std::vector<Row>& rows) {
+std::string AutoRows(const std::vector<Row>& rows) {
   std::string lines;
   for (const Row& row : rows) {
     if (!row.auto_reason.empty()) lines += fmt::format("\nauto, {} tokens: {}", row.prompt, row.auto_reason);
@@ -324,7 +324,7 @@ std::string Tables(const std::vector<BenchRow>& rows) {
   return fmt::format("{}, {}, backend {} ({}), {} threads, median of {}\n\n{}\n{}{}{}", first.model,
                      first.type, first.backend, first.isa, first.threads, first.rounds, ResultTable(rows),
                      TimeTable(rows) + ProcessTable(rows), SpecLines(rows),
-                     ExpertLines(rows) + AutoLines(rows));
+                     ExpertLines(rows) + AutoRows(rows));
 }
 
 std::string Tables(const std::vector<PlanRow>& rows) {
@@ -344,7 +344,7 @@ std::string Tables(const std::vector<PlanRow>& rows) {
           : "";
   return fmt::format("{}, nothing was run: closed forms of a prefill, random scores\n\n{}{}{}{}",
                      rows.front().model, table.Markdown(), SpecLines(rows),
-                     ExpertLines(rows) + AutoLines(rows), predictors);
+                     ExpertLines(rows) + AutoRows(rows), predictors);
 }
 
 std::string CsvText(const ordered_json& rows) {
