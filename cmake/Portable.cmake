@@ -13,8 +13,8 @@ function(coppice_package name module)
   endif()
 endfunction()
 
-# coppice_portable(TARGET): links it that way.
-function(coppice_portable target)
+# coppice_link_portably(TARGET)
+function(coppice_link_portably target)
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
   set(libraries ${CMAKE_BINARY_DIR}/old_glibc)
   execute_process(COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/old_glibc.py ${libraries} 2.28 COMMAND_ERROR_IS_FATAL ANY)

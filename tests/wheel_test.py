@@ -80,7 +80,7 @@ class Wheel(unittest.TestCase):
             self.skipTest("no debootstrap, and COPPICE_OLD_SYSTEM names no system")
         system = pathlib.Path(named) if named else self.folder / "bullseye"
         if not named:
-            run("debootstrap", "--variant=minbase", "--include=python3-minimal", "bullseye", system)
+            run("debootstrap", "--variant=minbase", "--include=python3", "bullseye", system)
         inside = pathlib.Path(tempfile.mkdtemp(dir=system / "tmp"))
         self.addCleanup(shutil.rmtree, inside)
         zipfile.ZipFile(WHEEL).extractall(inside / "site")  # what pip does with a wheel, which a minimal system may lack
