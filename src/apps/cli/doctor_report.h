@@ -38,7 +38,7 @@ std::vector<Finding> ThreadFindings(const ThreadFacts& facts);
 
 // What decides which kernels run.
 struct IsaFacts {
-  CpuFeatures cpu;
+  CpuFeatures cpu = {};
   Isa best = Isa::kScalar;       // of this CPU
   std::string forced = {};       // COPPICE_ISA
   std::optional<Isa> used = {};  // nothing if COPPICE_ISA names none that this CPU has:
