@@ -180,7 +180,7 @@ Finding DecodeFinding(const DoctorModel& m, const ProductRates& rates, double re
   const double seconds = std::max(bytes / read_rate, values / rates.decoded_values);
   return {.key = "expected_decode",
           .what = "decoding",
-          .finding = fmt::format("{:.3g} tokens/s after a short prompt: {} a token, {}", 1 / seconds,
+          .finding = fmt::format("up to {:.3g} tokens/s after a short prompt: {} a token, {}", 1 / seconds,
                                  BytesText(static_cast<int64_t>(bytes)),
                                  bytes / read_rate > values / rates.decoded_values ? "limited by memory"
                                                                                    : "limited by arithmetic"),
