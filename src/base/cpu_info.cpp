@@ -79,6 +79,7 @@ CpuFeatures Detect() {
   f.avx512 = f.avx2 && zmm_state && avx512_all;
   f.avx512_vnni = f.avx512 && ((c >> 11) & 1);
   const bool amx_bits = ((d >> 22) & 1) && ((d >> 24) & 1) && ((d >> 25) & 1);  // bf16, tile, int8
+  f.amx_on_chip = amx_bits;
   if (__get_cpuid_count(7, 1, &a, &b, &c, &d)) {
     f.avx_vnni = f.avx2 && ((a >> 4) & 1);
     f.avx512_bf16 = f.avx512 && ((a >> 5) & 1);

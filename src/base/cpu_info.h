@@ -16,8 +16,9 @@ struct CpuFeatures {
   bool avx512_bf16 = false;
   bool fast_bf16 = false;  // vdpbf16ps has twice the rate of fp32 products
   bool avx512_vnni = false;
-  bool amx = false;   // tiles with bf16 and int8; the operating system has granted their use
-  std::string model;  // the CPU's brand string
+  bool amx = false;          // tiles with bf16 and int8; the operating system has granted their use
+  bool amx_on_chip = false;  // the same, whether granted or not
+  std::string model;         // the CPU's brand string
 };
 
 // Read once from cpuid and the operating system.

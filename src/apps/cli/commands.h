@@ -12,6 +12,7 @@ void AddEval(CLI::App& app);
 void AddReport(CLI::App& app);
 void AddTune(CLI::App& app);
 void AddInspect(CLI::App& app);
+void AddDoctor(CLI::App& app);
 void AddTokenize(CLI::App& app);
 void AddMethods(CLI::App& app);
 void AddSynth(CLI::App& app);

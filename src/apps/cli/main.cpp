@@ -84,6 +84,7 @@ int Main(int argc, char** argv) {
   coppice::cli::AddTune(app);
 #endif
   coppice::cli::AddInspect(app);
+  coppice::cli::AddDoctor(app);
   coppice::cli::AddTokenize(app);
   coppice::cli::AddMethods(app);
   coppice::cli::AddSynth(app);
