@@ -15,6 +15,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/machine_limits.h"
 
 namespace coppice {
 
@@ -187,13 +188,23 @@ void ThreadPool::For(int64_t count, int64_t grain,
   if (state_->error) std::rethrow_exception(std::exchange(state_->error, nullptr));
 }
 
-int UsableCores() {
+int AllowedCores() {
   cpu_set_t set;
   CPU_ZERO(&set);
   // Fails if the machine has more CPUs than a cpu_set_t holds; then count all of them.
   if (sched_getaffinity(0, sizeof(set), &set) != 0)
     return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   return std::max(1, CPU_COUNT(&set));
+}
+
+int UsableCores() {
+  // Read once: no thread pool asks the file system. A group whose time is used up stops all of its threads until
+  // the next period, in the middle of a loop, so a part of a CPU is not counted.
+  static const int cores = [] {
+    const double quota = CpuQuota().value_or(1e6);
+    return std::min(AllowedCores(), std::max(1, static_cast<int>(std::min(quota, 1e6))));
+  }();
+  return cores;
 }
 
 }  // namespace coppice

@@ -32,6 +32,8 @@ class ThreadPool {
 };
 
 // The number of cores this process may run on.
+int AllowedCores();
+// Of these, as many as the CPU quota of its control group pays for: what a container may use.
 int UsableCores();
 
 }  // namespace coppice

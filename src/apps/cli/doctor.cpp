@@ -56,7 +56,7 @@ IsaFacts ReadIsaFacts() {
 }
 
 ThreadFacts ReadThreadFacts(int wanted) {
-  const int usable = UsableCores();
+  const int usable = AllowedCores();
   return {.wanted = wanted,
           .online = std::max(usable, static_cast<int>(std::thread::hardware_concurrency())),
           .cores = PhysicalCores(),

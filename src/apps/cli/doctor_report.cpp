@@ -59,17 +59,21 @@ Finding CoresFinding(const ThreadFacts& f) {
 
 }  // namespace
 
+int ThreadFacts::paid() const {
+  return std::min(usable, std::max(1, static_cast<int>(std::min(quota.value_or(1e6), 1e6))));
+}
+
 std::vector<Finding> ThreadFindings(const ThreadFacts& f) {
   const int threads = f.threads();
   Finding used{.key = "threads",
                .what = "threads",
                .finding = fmt::format("{}{}", threads, f.wanted > 0 ? " (-t)" : ""),
                .facts = {{"used", threads}}};
-  // What the quota leaves in whole CPUs: where it is used up, all threads wait for the next period.
-  const int paid = f.quota ? std::max(1, static_cast<int>(std::floor(std::min(*f.quota, 1e6)))) : f.usable;
+  // Where the quota is used up, all threads wait for the next period.
+  const int paid = f.paid();
   if (threads > f.usable) {
     used.hints.push_back(fmt::format("{} threads, but this process may use {}: -t {}", threads,
-                                     CountOf(f.usable, "CPU"), std::min(f.usable, paid)));
+                                     CountOf(f.usable, "CPU"), paid));
   } else if (f.quota && threads > *f.quota && threads > paid) {
     used.hints.push_back(
         fmt::format("{} threads, but the control group allows {:.3g} CPUs: -t {}", threads, *f.quota, paid));

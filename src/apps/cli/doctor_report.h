@@ -32,7 +32,9 @@ struct ThreadFacts {
   int usable = 1;  // CPUs that the process may run on
   std::optional<double> quota = {};
   std::optional<double> load = {};  // programs that run, on average
-  int threads() const { return wanted > 0 ? wanted : usable; }
+  // What the quota leaves in whole CPUs, as UsableCores() counts.
+  int paid() const;
+  int threads() const { return wanted > 0 ? wanted : paid(); }
 };
 std::vector<Finding> ThreadFindings(const ThreadFacts& facts);
 

@@ -17,9 +17,12 @@ std::vector<std::string> ThreadHints(const ThreadFacts& facts) { return ThreadFi
 TEST(DoctorReport, ThreadsAgainstTheQuota) {
   EXPECT_THAT(ThreadHints({.online = 8, .usable = 4}), IsEmpty());
   EXPECT_THAT(ThreadHints({.online = 8, .usable = 4, .quota = 4}), IsEmpty());
-  EXPECT_THAT(ThreadHints({.online = 8, .usable = 4, .quota = 2}),
+  EXPECT_THAT(ThreadHints({.online = 8, .usable = 4, .quota = 2.5}), IsEmpty());  // the default is 2 threads
+  EXPECT_EQ((ThreadFacts{.online = 8, .usable = 4, .quota = 2.5}.threads()), 2);
+  EXPECT_EQ((ThreadFacts{.online = 8, .usable = 4, .quota = 0.2}.threads()), 1);
+  EXPECT_THAT(ThreadHints({.wanted = 4, .online = 8, .usable = 4, .quota = 2}),
               ElementsAre("4 threads, but the control group allows 2 CPUs: -t 2"));
-  EXPECT_THAT(ThreadHints({.online = 8, .usable = 4, .quota = 2.5}),
+  EXPECT_THAT(ThreadHints({.wanted = 4, .online = 8, .usable = 4, .quota = 2.5}),
               ElementsAre("4 threads, but the control group allows 2.5 CPUs: -t 2"));
   EXPECT_THAT(ThreadHints({.wanted = 2, .online = 8, .usable = 4, .quota = 2.5}), IsEmpty());
   EXPECT_THAT(ThreadHints({.wanted = 1, .online = 8, .usable = 4, .quota = 0.5}), IsEmpty());  // no fewer
