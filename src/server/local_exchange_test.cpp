@@ -8,14 +8,14 @@ namespace coppice {
 namespace {
 
 using std::chrono::milliseconds;
-constexpr milliseconds kForever{60'000};
+constexpr milliseconds kReplyWait{60'000};
 
 TEST(LocalExchange, AReplyIsItsBodyAndStatus) {
   LocalExchange exchange;
   EXPECT_FALSE(exchange.Take(milliseconds(1)).ended);
   exchange.Reply({.status = 404, .body = "{}"});
   exchange.Send("data: late\n\n");
-  const LocalExchange::Piece piece = exchange.Take(kForever);
+  const LocalExchange::Piece piece = exchange.Take(kReplyWait);
   EXPECT_EQ(piece.bytes, "{}");
   EXPECT_TRUE(piece.ended);
   EXPECT_EQ(exchange.status(), 404);
@@ -30,7 +30,7 @@ TEST(LocalExchange, AStreamComesInPiecesAndAnErrorIsItsLastEvent) {
   });
   std::string all;
   for (bool ended = false; !ended;) {
-    const LocalExchange::Piece piece = exchange.Take(kForever);
+    const LocalExchange::Piece piece = exchange.Take(kReplyWait);
     all += piece.bytes;
     ended = piece.ended;
   }
@@ -43,7 +43,7 @@ TEST(LocalExchange, TheEventsOfAnErrorThatHasItsOwnAreTaken) {
   LocalExchange exchange;
   exchange.Send("data: 1\n\n");
   exchange.Reply({.status = 500, .body = "{}", .last_events = "event: error\ndata: {}\n\n"});
-  EXPECT_EQ(exchange.Take(kForever).bytes, "data: 1\n\nevent: error\ndata: {}\n\n");
+  EXPECT_EQ(exchange.Take(kReplyWait).bytes, "data: 1\n\nevent: error\ndata: {}\n\n");
 }
 
 TEST(LocalExchange, CancellingTellsTheServerOnceAndDropsTheRest) {
@@ -58,7 +58,7 @@ TEST(LocalExchange, CancellingTellsTheServerOnceAndDropsTheRest) {
   EXPECT_EQ(gone, 1);
   exchange.OnGone([&gone] { ++gone; });  // at once
   EXPECT_EQ(gone, 2);
-  const LocalExchange::Piece piece = exchange.Take(kForever);
+  const LocalExchange::Piece piece = exchange.Take(kReplyWait);
   EXPECT_TRUE(piece.ended);
   EXPECT_EQ(piece.bytes, "");
   EXPECT_EQ(exchange.status(), 499);
@@ -71,7 +71,7 @@ TEST(LocalExchange, CancellingAnAnsweredRequestDoesNothing) {
   exchange.Reply({.status = 200, .body = "{}"});
   exchange.Cancel();
   EXPECT_EQ(gone, 0);
-  EXPECT_EQ(exchange.Take(kForever).bytes, "{}");
+  EXPECT_EQ(exchange.Take(kReplyWait).bytes, "{}");
   EXPECT_EQ(exchange.status(), 200);
 }
 
