@@ -29,26 +29,32 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/coppice.pc DESTINATION ${CMAKE_INSTALL
 install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
 install(FILES packaging/coppice.service DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples COMPONENT program)
 
-# `make deb`: a package of what is installed above, with the unit where systemd looks for it.
+# `make deb`: a package of the program, with the unit where systemd looks for it.
 file(READ packaging/coppice.service unit)
 string(REPLACE "/usr/local/bin/coppice" "/usr/bin/coppice" unit "${unit}")
 string(REGEX REPLACE "#   cp [^\n]*\n" "" unit "${unit}")
 file(CONFIGURE OUTPUT deb/coppice.service CONTENT "${unit}" @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/deb/coppice.service DESTINATION lib/systemd/system COMPONENT deb EXCLUDE_FROM_ALL)
-install(FILES packaging/debian/copyright DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/coppice COMPONENT deb EXCLUDE_FROM_ALL)
+execute_process(COMMAND gzip -9nc INPUT_FILE ${CMAKE_SOURCE_DIR}/packaging/debian/changelog
+                OUTPUT_FILE ${CMAKE_CURRENT_BINARY_DIR}/deb/changelog.gz)
+install(FILES packaging/debian/copyright ${CMAKE_CURRENT_BINARY_DIR}/deb/changelog.gz
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/coppice COMPONENT deb EXCLUDE_FROM_ALL)
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME coppice)
 set(CPACK_PACKAGE_VENDOR coppice)
 set(CPACK_PACKAGE_CONTACT "coppice <coppice@example.org>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "inference of long prompts, pruned while they are read")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
-set(CPACK_COMPONENTS_ALL program library development deb)
+set(CPACK_PACKAGE_DESCRIPTION "coppice reads long prompts and leaves out, while it reads, the tokens that
+do not matter for the answer, so that the first token comes sooner. It opens
+GGUF files and Hugging Face folders, and answers on the command line and over
+HTTP.")
+set(CPACK_COMPONENTS_ALL program deb)
 set(CPACK_COMPONENTS_GROUPING ALL_COMPONENTS_IN_ONE)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
-set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
 set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
 include(CPack)
