@@ -198,8 +198,8 @@ int AllowedCores() {
 }
 
 int UsableCores() {
-  // Read once: no thread pool asks the file system. A group whose time is used up stops all of its threads until
-  // the next period, in the middle of a loop, so a part of a CPU is not counted.
+  // Read once: no thread pool asks the file system. A group whose time is used up stops all of its threads
+  // until the next period, in the middle of a loop, so a part of a CPU is not counted.
   static const int cores = [] {
     const double quota = CpuQuota().value_or(1e6);
     return std::min(AllowedCores(), std::max(1, static_cast<int>(std::min(quota, 1e6))));
