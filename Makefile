@@ -1,7 +1,7 @@
 # Shortcuts for what one does most; CMake does the work (CMakePresets.json). `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-train setup-web setup-gpu clients router gpu models build train mpi demo demo-arguments test wheel tarball deb fuzz format lint clean
+.PHONY: help setup setup-train setup-web setup-gpu clients router gpu models build train mpi demo demo-arguments test install wheel tarball deb fuzz format lint clean
 MAKEFLAGS += --no-print-directory
 
 # What `make demo` asks: a real model a question about a real document, with methods that answer it and the baselines of
@@ -72,6 +72,11 @@ mpi: build  ## builds the release for several processes as well: build/coppice-m
 
 wheel: setup  ## builds the Python package with its library for older systems too: dist/coppice_llm-*.whl
 	@bash tools/make_wheel.sh
+
+PREFIX ?= /usr/local
+install: build  ## installs the program, the library, its headers and CMake's and pkg-config's files into PREFIX=/usr/local
+	@cmake --build build --parallel $(JOBS) --target coppice_shared
+	@cmake --install build --prefix '$(PREFIX)' >/dev/null && echo "installed into $(PREFIX)"
 
 tarball: wheel  ## packs the program and the library for older systems: dist/coppice-*.tar.gz
 	@bash tools/make_tarball.sh

@@ -1,4 +1,4 @@
-"""The Python blocks of docs/python.md run, in order, on the small model; and its tables name what there is."""
+"""The Python blocks of docs/python.md and README's first run, in order, on the small model; tables name what there is."""
 
 import contextlib
 import inspect
@@ -16,12 +16,21 @@ from support import DOCUMENT, MINI, ROOT
 from test_program import TUNE
 
 PAGE = (ROOT / "docs/python.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
+BLOCKS = BLOCK.findall(PAGE)
 
 
 class Blocks(unittest.TestCase):
-    def test_run(self):
+    def test_page(self):
         self.assertGreaterEqual(len(BLOCKS), 8)
+        self.run_in_a_folder(BLOCKS)
+
+    def test_readme(self):
+        first = BLOCK.search((ROOT / "README.md").read_text(encoding="utf-8")).group(1)
+        self.assertIn("from coppice_llm import LLM", first)
+        self.run_in_a_folder([first])
+
+    def run_in_a_folder(self, blocks):
         before = os.getcwd()
         with tempfile.TemporaryDirectory() as folder:
             shutil.copyfile(MINI, os.path.join(folder, "model.gguf"))
@@ -29,20 +38,20 @@ class Blocks(unittest.TestCase):
                 file.write(DOCUMENT[:4000])
             try:
                 os.chdir(folder)
-                self.run_blocks()
+                self.run_blocks(blocks)
             finally:
                 os.chdir(before)
 
-    def run_blocks(self):
+    def run_blocks(self, blocks):
         """Answers of a model that never ends one are cut, and tune searches little: the tests of tune have the rest."""
         plain = LLM.tune
         names = {"__name__": "page"}
         with mock.patch.object(LLM, "tune", lambda llm, **_: plain(llm, **TUNE)), \
                 contextlib.redirect_stdout(io.StringIO()):
             try:
-                for number, block in enumerate(BLOCKS):
+                for number, block in enumerate(blocks):
                     with self.subTest(block=number):
-                        exec(compile(block, f"block {number} of docs/python.md", "exec"), names)
+                        exec(compile(block, f"block {number}", "exec"), names)
             finally:
                 if "llm" in names:
                     names["llm"].close()
