@@ -89,6 +89,21 @@ function facts({usage, timings, prune}, firstMs, totalMs) {
   return el('dl', {class: 'facts'}, ...list.map(([name, value]) => el('div', {}, el('dt', {}, name), el('dd', {}, value))));
 }
 
+const kQuotes = 3;  // at once; the others behind "more"
+
+function quotes(texts, show) {
+  const items = texts.map((text, index) => {
+    const button = el('button', {type: 'button', class: 'quote', title: 'Show it in the document'}, text);
+    button.addEventListener('click', () => show(index, button));
+    return el('li', {}, button);
+  });
+  const more = items.slice(kQuotes);
+  return el('section', {class: 'passages'}, el('h3', {}, 'Where to look in the document'),
+            el('p', {class: 'note'}, 'Passages that the model carried to its last layers, closest to the question first.'),
+            el('ul', {}, ...items.slice(0, kQuotes)),
+            ...(more.length === 0 ? [] : [el('details', {}, el('summary', {}, `${more.length} more`), el('ul', {}, ...more))]));
+}
+
 export class AnswerView {
   constructor(title) {
     this.text = '';
@@ -134,6 +149,11 @@ export class AnswerView {
     this.draw();
     this.body.classList.add('cut');
     this.note(why, 'note cut-note');
+  }
+
+  // Quotes of the document, best first. `show(index, button)` is called at a click on one.
+  quote(texts, show) {
+    if (texts.length > 0) this.node.append(quotes(texts, show));
   }
 
   // `end`: {usage, timings, prune, finish: the reason}. `most`: tokens that the request allowed, or -1.

@@ -4,17 +4,19 @@ import {AnswerView, markDifference} from './answer.js';
 import {events} from './api.js';
 import {byId, el} from '../lib/dom.js';
 import {problem, say, seconds} from './page.js';
+import {choosePassages} from './passages.js';
 import {Progress} from './progress.js';
 
 // Where the page is one column, the newest answer comes to the top.
 const isNarrow = matchMedia('(max-width: 1019px)');
 
 export class Conversation {
-  // `completing` shows the read that completes itself.
-  constructor(settings, picture, completing) {
+  // `completing` shows the read that completes itself, `view` passages in the document.
+  constructor(settings, picture, completing, view) {
     this.settings = settings;
     this.picture = picture;
     this.completing = completing;
+    this.view = view;
     this.layerCount = 0;
     this.running = null;  // AbortController
     this.restart();
@@ -116,6 +118,7 @@ export class Conversation {
     const [first, dense] = turn.views;
     if (!compares) {
       const end = await this.receive(request, first, '', true);
+      if (end) this.quote(turn, end);
       if (end) this.completing.watch(request.body, end, this.document);
       return end !== null;
     }
@@ -126,9 +129,20 @@ export class Conversation {
       dense.note('Not asked.');
       return false;
     }
+    this.quote(turn, pruned);
     const end = await this.receive({...request, body: {...body, prune: 'none'}}, dense, 'Dense', false);
     if (end) this.compare(turn);
     return true;
+  }
+
+  // The passages of the document that stayed deepest, under the first view. A dense answer has none.
+  quote({question, views: [view]}, {pieces, prune}) {
+    if (!pieces || !prune || !prune.active || prune.fell_back || !prune.depth) return;
+    const text = this.document;
+    const depths = prune.depth.flatMap(([depth, tokens]) => new Array(tokens).fill(depth));
+    const passages = choosePassages({document: text, pieces, depths, asked: `${question} ${view.text}`});
+    view.quote(passages.map(({begin, end}) => text.slice(begin, end)),
+               (index, button) => this.view.show(text, passages, index, button));
   }
 
   compare({node, views: [first, dense]}) {
@@ -150,7 +164,7 @@ export class Conversation {
     byId('question').value = '';
     say('The question is on its way.');
     if (isNarrow.matches) byId('log-card').scrollIntoView();
-    return {node, views};
+    return {question, node, views};
   }
 
   // Returns the answer's end, or null where it was stopped or failed, which the view then says.
@@ -170,8 +184,9 @@ export class Conversation {
   }
 
   async readEvents({path, body}, view, progress, isPictured) {
-    const end = {};  // usage, timings, prune, finish
+    const end = {};  // usage, timings, prune, finish, pieces
     for await (const event of events(path, body, this.running.signal)) {
+      if (event.prompt_pieces) end.pieces = event.prompt_pieces;
       if (isPictured && event.prompt_pieces) this.picture.setPieces(event.prompt_pieces);
       if (isPictured && event.prompt_layers) this.picture.addLayers(event.prompt_layers);
       if (event.prompt_progress) progress.add(event.prompt_progress);

@@ -4,6 +4,7 @@ import {get, setKey} from './api.js';
 import {Conversation} from './ask.js';
 import {Completing} from './completing.js';
 import {Document} from './document.js';
+import {DocumentView} from './document_view.js';
 import {byId, plural} from '../lib/dom.js';
 import {problem, startTheme} from './page.js';
 import {Picture} from './picture.js';
@@ -14,7 +15,7 @@ const kRetry = 1000;  // ms, while the model is loaded
 
 const picture = new Picture();
 const settings = new Settings();
-const conversation = new Conversation(settings, picture, new Completing());
+const conversation = new Conversation(settings, picture, new Completing(), new DocumentView());
 const plan = new Plan(settings, conversation, new Document(() => plan.schedule()));
 startTheme(() => picture.draw());
 
