@@ -213,7 +213,9 @@ class Access(Case):
         self.prepare(tab, "A short text.")
         self.ask(tab, "Does it answer?")
         self.assertFalse(tab.visible("#problem"))
-        self.assertEqual(tab.js("Object.values({...localStorage, ...sessionStorage}).join() + document.cookie"), "")
+        kept = "Object.values({...localStorage, ...sessionStorage}).join() + document.cookie"
+        tab.wait(f"/A short text/.test({kept})")
+        self.assertNotIn("sesame", tab.js(kept))
 
     def test_chat_with_history(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -116,6 +116,36 @@ export class AnswerView {
     this.timer = 0;
     this.drawMs = 0;
     this.thought = null;
+    this.steps = [];  // what was done with the answer after its text, to do it again after a reload
+    this.title = title;
+  }
+
+  // What a reload keeps of the answer, and the answer from that.
+  state() {
+    const {title, text, firstMs, steps} = this;
+    return {title, text, firstMs, steps, thought: this.thought && this.thought.textContent};
+  }
+  static from({title, text, firstMs, steps, thought}) {
+    const view = new AnswerView(title);
+    if (thought) view.think(thought);
+    view.text = text;
+    view.copy.hidden = text === '';
+    view.firstMs = firstMs;
+    view.draw();
+    for (const [name, ...values] of steps) view.after(name, ...values);
+    return view;
+  }
+
+  // One step after the text: finish, stopped, fail.
+  after(name, ...values) {
+    this.steps.push([name, ...values]);
+    this[name](...values);
+  }
+
+  // The server's own words; what is there of the answer is not whole.
+  fail(message) {
+    if (this.text !== '') this.cut('The answer is not whole.');
+    this.note(message, 'failed');
   }
 
   // What the model thinks, folded above its answer.
@@ -161,7 +191,7 @@ export class AnswerView {
     this.draw();
     this.totalMs = totalMs;
     if (end.finish === 'length') {
-      const full = most === undefined || most < 0 || (end.usage && end.usage.completion_tokens < most);
+      const full = most < 0 || (end.usage && end.usage.completion_tokens < most);
       this.cut(full ? 'Cut: the context is full.' :
                       `Cut after ${plural(most, 'token')}, the longest answer that the settings allow.`);
     }

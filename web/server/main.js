@@ -10,13 +10,23 @@ import {problem, startTheme} from './page.js';
 import {Picture} from './picture.js';
 import {Plan} from './plan.js';
 import {Settings} from './settings.js';
+import {Store} from './store.js';
 
 const kRetry = 1000;  // ms, while the model is loaded
 
 const picture = new Picture();
 const settings = new Settings();
 const conversation = new Conversation(settings, picture, new Completing(), new DocumentView());
-const plan = new Plan(settings, conversation, new Document(() => plan.schedule()));
+const text = new Document(() => {
+  plan.schedule();
+  store.schedule();
+});
+const plan = new Plan(settings, conversation, text);
+const store = new Store({settings, text, conversation});
+conversation.changed = () => {
+  plan.schedule();
+  store.schedule();
+};
 startTheme(() => picture.draw());
 
 const wait = ms => new Promise(done => setTimeout(done, ms));
@@ -32,6 +42,7 @@ async function connect() {
         `${props.model_alias}: ${plural(meta.n_layer, 'layer')}, a context of ${plural(plan.context, 'token')}`;
     byId('key-form').hidden = true;
     problem('');
+    store.restore();
     plan.schedule();
   } catch (error) {
     if (error.status === 503) {

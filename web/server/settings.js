@@ -124,6 +124,23 @@ export class Settings {
     return keys;
   }
 
+  // What a reload keeps: the fields of the card by their ids.
+  state() {
+    const fields = {};
+    for (const input of byId('method-card').querySelectorAll('select, input, textarea'))
+      fields[input.id] = input.type === 'checkbox' ? input.checked : input.value;
+    return fields;
+  }
+
+  restore(fields) {
+    if ([...byId('method').options].some(option => option.value === fields.method)) byId('method').value = fields.method;
+    this.showMethod();  // which makes the fields of its keys
+    for (const [id, value] of Object.entries(fields)) {
+      const input = id === 'method' ? null : byId(id);
+      if (input) input[typeof value === 'boolean' ? 'checked' : 'value'] = value;
+    }
+  }
+
   // The part of a request about this document that they make. Throws Error for what the server could not even be
   // asked.
   request(document) {
