@@ -234,6 +234,28 @@ class Answers(Case):
         self.assertEqual(tab.js("window.fallback"), ["copy", "**bold** text"])
         self.assertEqual(tab.js("document.querySelectorAll('body > textarea').length"), 0)
 
+    def test_plain_words_before_figures(self):
+        tab = self.open()
+        self.prepare(tab, "A text.")
+        for cached, words in [(0, r"^Read 2 tokens in [\d.]+ s; 25 % of the work of a full read\.$"),
+                              (1, r"^Read 1 token, took 1 from the cache, all in [\d.]+ s; 25 % of the work")]:
+            tab.answer_instead("/v1/completions", canned(["a ", "b "], [{"kept": [2]}] * LAYERS, "fine", cached=cached))
+            self.ask(tab, "Which?")
+            self.assertRegex(tab.text("#log .read"), words)
+        self.assertFalse(tab.visible("#log .facts"))
+        tab.click("#log .figures summary")
+        self.assertTrue(tab.visible("#log .facts"))
+        tab.answer_instead("/v1/completions", canned(["a "], [{"kept": [1]}] * LAYERS, "fine").replace('"active": true', '"active": false'))
+        self.ask(tab, "Which?")
+        self.assertRegex(tab.text("#log .read"), r"^Read 1 token in [\d.]+ s\.$")
+
+    def test_a_phone_has_the_question_before_the_method(self):
+        tab = self.open(width=390, height=844, mobile=True)
+        document, question, method = tab.js("""['#document', '#question', '#method-card'].map(
+            s => document.querySelector(s).getBoundingClientRect().top)""")
+        self.assertTrue(document < question < method, (document, question, method))
+        self.assertLess(method, 844, "all of it at once")
+
     def test_newest_answer_first(self):
         for width, mobile in [(1280, False), (360, True)]:
             tab = self.open(width=width, height=740, mobile=mobile)
@@ -242,7 +264,7 @@ class Answers(Case):
                 self.ask(tab, question)
             self.assertEqual(tab.js("[...document.querySelectorAll('.question')].map(e => e.textContent)"),
                              ["Third?", "Second?", "First?"])
-            top, bottom, document, earlier = tab.js("""['#log .answer', '#log .facts', '#document', '#earlier'].map(
+            top, bottom, document, earlier = tab.js("""['#log .answer', '#log .figures', '#document', '#earlier'].map(
                 s => document.querySelector(s).getBoundingClientRect().top)""")
             self.assertTrue(0 <= top < (200 if mobile else 450) and bottom < 740, (top, bottom))
             self.assertGreater(earlier, bottom)
@@ -262,7 +284,7 @@ class Answers(Case):
         self.prepare(tab, "A text.")
         tab.answer_instead("/v1/completions", stream("```\n" + "wide " * 200 + "\n```"))
         self.ask(tab, "Which?")
-        log, setup, page = tab.js("""[document.querySelector('#log').clientWidth, document.querySelector('.setup').clientWidth,
+        log, setup, page = tab.js("""[document.querySelector('#log').clientWidth, document.querySelector('#document-card').clientWidth,
                                    document.documentElement.scrollWidth]""")
         self.assertGreater(log, 1.5 * setup)
         self.assertEqual(page, tab.js("document.documentElement.clientWidth"), "code scrolls in its own box")

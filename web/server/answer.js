@@ -43,6 +43,17 @@ function readFacts(usage, firstMs, totalMs) {
   return list;
 }
 
+// What was read, how soon, and with how much work, in a sentence; '' where nobody knows.
+export function readSentence({usage, prune}, firstMs) {
+  if (!usage) return '';
+  const cached = (usage.prompt_tokens_details && usage.prompt_tokens_details.cached_tokens) || 0;
+  let text = `Read ${plural(usage.prompt_tokens - cached, 'token')}`;
+  if (cached > 0) text += `, took ${number(cached)} from the cache`;
+  if (firstMs !== null) text += `${cached > 0 ? ', all' : ''} in ${seconds(firstMs)}`;
+  const isPruned = prune && prune.active && !prune.fell_back && prune.flops < prune.flops_dense;
+  return text + (isPruned ? `; ${percent(prune.flops / prune.flops_dense)} of the work of a full read.` : '.');
+}
+
 const kReasons = {
   evicted: 'an earlier prompt with this beginning is no longer kept',
   not_kept: 'an earlier prompt with this beginning was not kept',
@@ -183,7 +194,7 @@ export class AnswerView {
 
   // Quotes of the document, best first. `show(index, button)` is called at a click on one.
   quote(texts, show) {
-    if (texts.length > 0) this.node.append(quotes(texts, show));
+    if (texts.length > 0) this.figures.before(quotes(texts, show));
   }
 
   // `end`: {usage, timings, prune, finish: the reason}. `most`: tokens that the request allowed, or -1.
@@ -195,7 +206,10 @@ export class AnswerView {
       this.cut(full ? 'Cut: the context is full.' :
                       `Cut after ${plural(most, 'token')}, the longest answer that the settings allow.`);
     }
-    this.node.append(facts(end, this.firstMs, totalMs));
+    const read = readSentence(end, this.firstMs);
+    if (read !== '') this.note(read, 'read');
+    this.figures = el('details', {class: 'figures'}, el('summary', {}, 'Figures'), facts(end, this.firstMs, totalMs));
+    this.node.append(this.figures);
     if (end.prune && end.prune.reason) this.note(end.prune.reason);
   }
 

@@ -3,6 +3,7 @@
 import {byId, el} from '../lib/dom.js';
 
 const kOwn = 'own';
+const kUsual = 'coppice';  // stands with auto and none above the other methods
 // The keys that are shown at once: how much stays, by whatever name the method has for it, and from which length on.
 const kShare = ['keep', 'eta', 'r', 'p', 'cap', 'budget', 'recent', 'gamma', 'threshold', 'alpha', 'vertical'];
 const kFirst = 'min';
@@ -41,9 +42,9 @@ export class Settings {
     byId('form-fields').hidden = this.hasTemplate;
     const options = [
       el('option', {value: 'default'}, `The server's choice (${this.fallback})`),
-      el('option', {value: 'none'}, 'none (dense)'),
       el('option', {value: 'auto'}, "auto (the model's calibration)"),
     ];
+    const others = el('optgroup', {label: 'More methods'});
     for (const method of methods) {
       const option = el('option', {value: method.name}, method.name);
       // A request names no file of the server.
@@ -52,12 +53,21 @@ export class Settings {
         option.disabled = true;
         option.textContent += ` (needs a file; by the server's --prune alone)`;
       }
-      options.push(option);
+      if (method.name === kUsual)
+        options.push(option);
+      else
+        others.append(option);
     }
-    options.push(el('option', {value: kOwn}, 'Several, as a spec'));
-    const before = byId('method').value;
-    byId('method').replaceChildren(...options);
-    if (options.some(option => option.value === before)) byId('method').value = before;
+    others.append(el('option', {value: kOwn}, 'Several, as a spec'));
+    options.push(el('option', {value: 'none'}, 'none (a full read)'), others);
+    this.choose(byId('method'), options);
+  }
+
+  // Fills the list; what was chosen stays so if it is still there.
+  choose(list, options) {
+    const before = list.value;
+    list.replaceChildren(...options);
+    if ([...list.options].some(option => option.value === before)) list.value = before;
     this.showMethod();
   }
 
@@ -71,6 +81,7 @@ export class Settings {
       [kOwn]: 'Methods joined by +, keys by commas, lists by slashes: sliminfer:layers=5/10/14+ftp:dense=4.',
     };
     byId('method-note').textContent = method ? `${method.summary}. ${method.paper}` : notes[value];
+    byId('method-now').textContent = value === 'default' ? `the server's choice (${this.fallback})` : value;
     let shown = [];
     let folded = [];
     if (method) {
