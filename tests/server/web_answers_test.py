@@ -69,8 +69,36 @@ class Before(Case):
         tab.click("#prune-anyway")
         self.plan(tab, "will prune")
         self.assertEqual(tab.js("document.querySelector('#spec').value"), "lazyllm:min=0+ftp:min=0")
-        tab.js(set_value("#document", "word " * 30000))
-        self.assertIn("more than the context of 20,000", self.plan(tab, "refuse"))
+
+    def test_a_document_that_is_too_long_is_not_asked_about(self):
+        tab = self.open()
+        self.prepare(tab, "word " * 30000, "none")
+        tab.js(set_value("#question", "Which word?"))
+        text = self.plan(tab, "Too long")
+        over, tokens = (int(n.replace(",", "")) for n in re.search(r"by about ([\d,]+) tokens: the prompt has about ([\d,]+), and the "
+                                                                  r"context holds 20,000. Shorten", text).groups())
+        self.assertEqual(over, tokens - 20000)
+        asked = self.server.good("/tokenize", {"prompt": "word " * 30000 + "\nQuestion: Which word?\nAnswer:"})["count"]
+        self.assertAlmostEqual(tokens, asked, delta=4)
+        self.assertTrue(tab.js("document.querySelector('#send').disabled"))
+        self.picture(tab, "too-long")
+        tab.js("document.querySelector('#question').focus()")
+        tab.press("Enter")
+        self.assertEqual(bodies(tab, "/v1/completions"), [])
+        self.assertFalse(tab.visible("#problem"), "said once")
+        tab.js(set_value("#document", "word " * 30))
+        self.assertFalse(tab.js("document.querySelector('#send').disabled"))
+        self.plan(tab, "all of it will be computed")
+        self.ask(tab, "")
+        self.assertEqual(len(bodies(tab, "/v1/completions")), 1)
+
+    def test_no_keyboard_hints_where_there_is_no_keyboard(self):
+        tab = self.open()
+        self.assertTrue(tab.visible("#question-help"))
+        self.assertIn("arrow keys", tab.text("#token"))
+        tab = self.open(width=390, height=844, mobile=True)
+        self.assertFalse(tab.visible("#question-help"))
+        self.assertNotIn("keys", tab.text("#token"))
 
     def test_the_offer_is_one_that_the_server_would_take(self):
         # The prompt is shorter than what streamingllm keeps, whatever min says.

@@ -203,13 +203,16 @@ class Access(Case):
         self.addCleanup(lambda: self.assertEqual(server.stop(), 0))
         tab = self.open(server, ready=False)
         tab.wait("document.activeElement.id === 'key'")
-        self.assertEqual(tab.text("#problem"), "Invalid API Key")
+        self.assertFalse(tab.visible("#problem"), "a question, not an error")
+        self.assertEqual(tab.text("#model"), "This server asks for a key.")
+        self.picture(tab, "key")
         for key in ["wrong", "sesame"]:
             tab.js("document.querySelector('#key').select()")
             tab.write(key)
             tab.press("Enter")
             if key == "wrong":
                 tab.wait("document.querySelector('#problem').checkVisibility()")
+                self.assertEqual(tab.text("#problem"), "Invalid API Key")
         tab.wait("document.querySelector('#method').options.length > 3")
         self.assertFalse(tab.visible("#key-form"))
         self.prepare(tab, "A short text.")
@@ -245,8 +248,10 @@ class Access(Case):
         self.ask(tab, "And now?")
         body = json.loads([body for _, url, body in tab.requests if url.endswith("/v1/chat/completions")][-1])
         self.assertEqual(body["messages"], [{"role": "user", "content": "The sun is near.\n\nAnd now?"}])
+        tab.wait("/tokens with the conversation so far/.test(document.querySelector('#plan').textContent)")
         tab.click("#restart")
         self.assertEqual(tab.js("document.querySelectorAll('.turn').length"), 0)
+        tab.wait("/tokens;/.test(document.querySelector('#plan').textContent)")
 
 
 class Using(Case):

@@ -26,6 +26,7 @@ export class Conversation {
     this.view = view;
     this.layerCount = 0;
     this.running = null;  // AbortController
+    this.isBlocked = false;
     this.changed = () => {};  // called when there is more or less to keep
     this.restart();
     byId('ask').addEventListener('submit', event => {
@@ -64,11 +65,20 @@ export class Conversation {
     if (this.running) this.running.abort();
   }
 
+  // Whether a question would be refused: the plan says why.
+  block(isBlocked) {
+    this.isBlocked = isBlocked;
+    byId('send').disabled = isBlocked || this.running !== null;
+  }
+
+  // What was said of this document.
+  turnsAbout(document) { return document === this.document ? this.turns : []; }
+
   // The prompt of a question as the fields of a request. What was said of another document is not sent.
   prompt(document, question) {
     if (!this.settings.hasTemplate) return {prompt: this.settings.promptOf(document, question)};
     const messages = [];
-    for (const turn of [...(document === this.document ? this.turns : []), {question}]) {
+    for (const turn of [...this.turnsAbout(document), {question}]) {
       messages.push({role: 'user', content: turn.question});
       if (turn.answer !== undefined) messages.push({role: 'assistant', content: turn.answer});
     }
@@ -92,7 +102,7 @@ export class Conversation {
   }
 
   async ask() {
-    if (this.running) return;
+    if (this.running || this.isBlocked) return;
     const text = byId('document').value;
     const question = byId('question').value.trim();
     problem('');
@@ -272,7 +282,7 @@ export class Conversation {
     this.running = controller;
     const buttons = [byId('send'), byId('stop')];
     const hadFocus = buttons.includes(document.activeElement);
-    byId('send').disabled = controller !== null;
+    this.block(this.isBlocked);
     byId('progress').hidden = controller === null;
     byId('restart').hidden = controller !== null || byId('log').childElementCount === 0;
     if (hadFocus) (controller ? byId('stop') : byId('question')).focus();

@@ -50,8 +50,9 @@ async function connect() {
       await wait(kRetry);
       return connect();
     }
-    problem(error.message);
-    byId('model').textContent = 'Not connected.';
+    const isAsked = error.status === 401 && byId('key-form').hidden;  // nobody has given a wrong key yet
+    problem(isAsked ? '' : error.message);
+    byId('model').textContent = isAsked ? 'This server asks for a key.' : 'Not connected.';
     if (error.status !== 401) return;
     byId('key-form').hidden = false;
     byId('key').focus();
