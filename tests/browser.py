@@ -140,6 +140,7 @@ class Tab:
     def size(self, width, height, mobile=False):
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=2 if mobile else 1,
                   mobile=mobile)
+        self.call("Emulation.setTouchEmulationEnabled", enabled=mobile)
 
     def answer_instead(self, path, body, status=200, kind="text/event-stream"):
         """From now on requests whose URL ends in `path` get this answer."""

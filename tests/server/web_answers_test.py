@@ -1,4 +1,4 @@
-"""What the page says before a question, and how it shows answers (skips where there is no Chromium).
+"""How the page shows answers (skips where there is no Chromium).
 
     web_answers_test.py PROGRAM SOURCE_DIR [unittest arguments]
 
@@ -7,7 +7,6 @@ COPPICE_BROWSER names another program; COPPICE_SCREENSHOTS a folder for pictures
 
 import json
 import random
-import re
 import tempfile
 
 from server_case import LAYERS, MODEL, PROGRAM
@@ -26,98 +25,6 @@ def bodies(tab, path):
 
 def stream(text, finish="stop"):
     return canned(["a ", "b "], [{"kept": [2]}] * LAYERS, text, finish=finish)
-
-
-class Before(Case):
-    def plan(self, tab, words):
-        tab.wait(f"/{words}/.test(document.querySelector('#plan').textContent)")
-        return tab.text("#plan")
-
-    def test_says_that_the_method_stands_aside_and_offers_to_prune(self):
-        tab = self.open()
-        prompt = self.prepare_prompt(tab, SHORT, "coppice")
-        tab.js(set_value("#key-of-keep", "0.2") + set_value("#key-of-min", "4000") + set_value("#question", prompt.question))
-        text = self.plan(tab, "break-even of 4000")
-        said = int(re.search(r"about ([\d,]+) tokens", text).group(1).replace(",", ""))
-        self.assertAlmostEqual(said, self.server.good("/tokenize", {"prompt": prompt.text})["count"], delta=3)
-        self.assertIn(f"nothing will be pruned: coppice: {said} prompt tokens are below", text)
-        self.assertEqual(tab.text("#prune-anyway"), "Prune anyway: coppice:keep=0.2,min=0")
-        self.picture(tab, "plan")
-        tab.click("#prune-anyway")
-        self.plan(tab, "the method will prune it")
-        self.assertFalse(tab.visible("#prune-anyway"))
-        self.assertEqual(tab.js("document.querySelector('#key-of-min').value"), "0")
-        self.idle(tab)
-        tab.press("Enter")
-        tab.wait("document.querySelectorAll('.facts').length === 1", 60)
-        self.assertEqual(bodies(tab, "/v1/completions")[0]["prune"],
-                         {"method": "coppice", "keep": "0.2", "min": "0", "complete": False})
-        self.assertIn("FLOPs saved", tab.text(".facts"))
-
-    def test_what_the_server_would_do_by_itself(self):
-        tab = self.open()
-        self.prepare_prompt(tab, SHORT, "auto")
-        self.plan(tab, "no calibration for this model")
-        self.assertEqual(tab.text("#prune-anyway"), "Prune anyway: coppice")
-        tab.js(set_value("#method", "default"))
-        self.plan(tab, "the server's choice is to prune nothing")
-        tab.js(set_value("#method", "none"))
-        self.plan(tab, "all of it will be computed")
-        self.assertFalse(tab.visible("#prune-anyway"))
-        tab.js(set_value("#method", "own") + set_value("#spec", "lazyllm:min=9000+ftp:min=8000"))
-        self.plan(tab, "break-even of 9000; ftp: ")
-        tab.click("#prune-anyway")
-        self.plan(tab, "will prune")
-        self.assertEqual(tab.js("document.querySelector('#spec').value"), "lazyllm:min=0+ftp:min=0")
-        tab.js(set_value("#document", "word " * 30000))
-        self.assertIn("more than the context of 20,000", self.plan(tab, "refuse"))
-
-    def test_the_offer_is_one_that_the_server_would_take(self):
-        # The prompt is shorter than what streamingllm keeps, whatever min says.
-        tab = self.open()
-        self.prepare(tab, "Word.", "streamingllm")
-        self.plan(tab, "nothing will be pruned")
-        plan = self.server.good("/plan", {"prompt_tokens": 5, "prune": "streamingllm:min=0"})
-        tab.wait(f"document.querySelector('#prune-anyway').hidden === {json.dumps(not plan['active'])}")
-
-    def test_counts_tokens_when_nobody_types_and_not_too_many(self):
-        tab = self.open()
-        for text in ["O", "On", "Once", "Once upon a time"]:
-            tab.js(set_value("#document", text))
-        count = self.server.good("/tokenize", {"content": "Once upon a time"})["count"]
-        tab.wait(f"document.querySelector('#document-size').textContent === '{count} tokens'")
-        self.assertEqual([body["content"] for body in bodies(tab, "/tokenize") if "content" in body], ["Once upon a time"])
-        long = "Once upon a time there was a mill. " * 12000
-        tab.js(set_value("#document", long))
-        tab.wait("/^about/.test(document.querySelector('#document-size').textContent)")
-        said = int(tab.text("#document-size").split()[1].replace(",", ""))
-        self.assertAlmostEqual(said / self.server.good("/tokenize", {"content": long})["count"], 1, delta=0.01)
-        self.assertLessEqual(max(len(body["content"]) for body in bodies(tab, "/tokenize") if "content" in body), 400000)
-
-    def test_a_server_that_does_not_count(self):
-        tab = self.open()
-        for path in ["/tokenize", "/plan"]:
-            tab.answer_instead(path, '{"error": {"message": "too many"}}', status=429, kind="application/json")
-        tab.js(set_value("#document", "Some text."))
-        tab.wait("performance.getEntriesByType('resource').some(e => e.name.endsWith('/tokenize'))")
-        self.assertEqual(tab.text("#document-size"), "10 characters")
-        tab.js("new Promise(done => setTimeout(done, 300))")
-        tab.js(set_value("#document", "Some other text."))
-        tab.js("new Promise(done => setTimeout(done, 800))")
-        self.assertEqual(len(bodies(tab, "/tokenize")), 1, "the limit is left to the question")
-        self.assertFalse(tab.visible("#problem"))
-
-    def test_documents_are_read_at_temperature_0(self):
-        server = Server(PROGRAM, MODEL, "-c", "4096", "--temp", "0.9").wait_ready()
-        self.addCleanup(lambda: self.assertEqual(server.stop(), 0))
-        tab = self.open(server)
-        self.prepare(tab, "A text.")
-        self.ask(tab, "Which?")
-        tab.js(set_value("#temperature", "0.5"))
-        self.ask(tab, "Which?")
-        tab.js(set_value("#temperature", "") + set_value("#document", ""))
-        self.ask(tab, "Which?")
-        self.assertEqual([body.get("temperature") for body in bodies(tab, "/v1/completions")], [0, 0.5, None])
 
 
 class Answers(Case):
@@ -234,6 +141,28 @@ class Answers(Case):
         self.assertEqual(tab.js("window.fallback"), ["copy", "**bold** text"])
         self.assertEqual(tab.js("document.querySelectorAll('body > textarea').length"), 0)
 
+    def test_plain_words_before_figures(self):
+        tab = self.open()
+        self.prepare(tab, "A text.")
+        for cached, words in [(0, r"^Read 2 tokens in [\d.]+ s; 25 % of the work of a full read\.$"),
+                              (1, r"^Read 1 token, took 1 from the cache, all in [\d.]+ s; 25 % of the work")]:
+            tab.answer_instead("/v1/completions", canned(["a ", "b "], [{"kept": [2]}] * LAYERS, "fine", cached=cached))
+            self.ask(tab, "Which?")
+            self.assertRegex(tab.text("#log .read"), words)
+        self.assertFalse(tab.visible("#log .facts"))
+        tab.click("#log .figures summary")
+        self.assertTrue(tab.visible("#log .facts"))
+        tab.answer_instead("/v1/completions", canned(["a "], [{"kept": [1]}] * LAYERS, "fine").replace('"active": true', '"active": false'))
+        self.ask(tab, "Which?")
+        self.assertRegex(tab.text("#log .read"), r"^Read 1 token in [\d.]+ s\.$")
+
+    def test_a_phone_has_the_question_before_the_method(self):
+        tab = self.open(width=390, height=844, mobile=True)
+        document, question, method = tab.js("""['#document', '#question', '#method-card'].map(
+            s => document.querySelector(s).getBoundingClientRect().top)""")
+        self.assertTrue(document < question < method, (document, question, method))
+        self.assertLess(method, 844, "all of it at once")
+
     def test_newest_answer_first(self):
         for width, mobile in [(1280, False), (360, True)]:
             tab = self.open(width=width, height=740, mobile=mobile)
@@ -242,7 +171,7 @@ class Answers(Case):
                 self.ask(tab, question)
             self.assertEqual(tab.js("[...document.querySelectorAll('.question')].map(e => e.textContent)"),
                              ["Third?", "Second?", "First?"])
-            top, bottom, document, earlier = tab.js("""['#log .answer', '#log .facts', '#document', '#earlier'].map(
+            top, bottom, document, earlier = tab.js("""['#log .answer', '#log .figures', '#document', '#earlier'].map(
                 s => document.querySelector(s).getBoundingClientRect().top)""")
             self.assertTrue(0 <= top < (200 if mobile else 450) and bottom < 740, (top, bottom))
             self.assertGreater(earlier, bottom)
@@ -262,7 +191,7 @@ class Answers(Case):
         self.prepare(tab, "A text.")
         tab.answer_instead("/v1/completions", stream("```\n" + "wide " * 200 + "\n```"))
         self.ask(tab, "Which?")
-        log, setup, page = tab.js("""[document.querySelector('#log').clientWidth, document.querySelector('.setup').clientWidth,
+        log, setup, page = tab.js("""[document.querySelector('#log').clientWidth, document.querySelector('#document-card').clientWidth,
                                    document.documentElement.scrollWidth]""")
         self.assertGreater(log, 1.5 * setup)
         self.assertEqual(page, tab.js("document.documentElement.clientWidth"), "code scrolls in its own box")

@@ -43,6 +43,17 @@ function readFacts(usage, firstMs, totalMs) {
   return list;
 }
 
+// What was read, how soon, and with how much work, in a sentence; '' where nobody knows.
+export function readSentence({usage, prune}, firstMs) {
+  if (!usage) return '';
+  const cached = (usage.prompt_tokens_details && usage.prompt_tokens_details.cached_tokens) || 0;
+  let text = `Read ${plural(usage.prompt_tokens - cached, 'token')}`;
+  if (cached > 0) text += `, took ${number(cached)} from the cache`;
+  if (firstMs !== null) text += `${cached > 0 ? ', all' : ''} in ${seconds(firstMs)}`;
+  const isPruned = prune && prune.active && !prune.fell_back && prune.flops < prune.flops_dense;
+  return text + (isPruned ? `; ${percent(prune.flops / prune.flops_dense)} of the work of a full read.` : '.');
+}
+
 const kReasons = {
   evicted: 'an earlier prompt with this beginning is no longer kept',
   not_kept: 'an earlier prompt with this beginning was not kept',
@@ -89,6 +100,21 @@ function facts({usage, timings, prune}, firstMs, totalMs) {
   return el('dl', {class: 'facts'}, ...list.map(([name, value]) => el('div', {}, el('dt', {}, name), el('dd', {}, value))));
 }
 
+const kQuotes = 3;  // at once; the others behind "more"
+
+function quotes(texts, show) {
+  const items = texts.map((text, index) => {
+    const button = el('button', {type: 'button', class: 'quote', title: 'Show it in the document'}, text);
+    button.addEventListener('click', () => show(index, button));
+    return el('li', {}, button);
+  });
+  const more = items.slice(kQuotes);
+  return el('section', {class: 'passages'}, el('h3', {}, 'Where to look in the document'),
+            el('p', {class: 'note'}, 'Passages that the model carried to its last layers, closest to the question first.'),
+            el('ul', {}, ...items.slice(0, kQuotes)),
+            ...(more.length === 0 ? [] : [el('details', {}, el('summary', {}, `${more.length} more`), el('ul', {}, ...more))]));
+}
+
 export class AnswerView {
   constructor(title) {
     this.text = '';
@@ -101,6 +127,36 @@ export class AnswerView {
     this.timer = 0;
     this.drawMs = 0;
     this.thought = null;
+    this.steps = [];  // what was done with the answer after its text, to do it again after a reload
+    this.title = title;
+  }
+
+  // What a reload keeps of the answer, and the answer from that.
+  state() {
+    const {title, text, firstMs, steps} = this;
+    return {title, text, firstMs, steps, thought: this.thought && this.thought.textContent};
+  }
+  static from({title, text, firstMs, steps, thought}) {
+    const view = new AnswerView(title);
+    if (thought) view.think(thought);
+    view.text = text;
+    view.copy.hidden = text === '';
+    view.firstMs = firstMs;
+    view.draw();
+    for (const [name, ...values] of steps) view.after(name, ...values);
+    return view;
+  }
+
+  // One step after the text: finish, stopped, fail.
+  after(name, ...values) {
+    this.steps.push([name, ...values]);
+    this[name](...values);
+  }
+
+  // The server's own words; what is there of the answer is not whole.
+  fail(message) {
+    if (this.text !== '') this.cut('The answer is not whole.');
+    this.note(message, 'failed');
   }
 
   // What the model thinks, folded above its answer.
@@ -136,16 +192,24 @@ export class AnswerView {
     this.note(why, 'note cut-note');
   }
 
+  // Quotes of the document, best first. `show(index, button)` is called at a click on one.
+  quote(texts, show) {
+    if (texts.length > 0) this.figures.before(quotes(texts, show));
+  }
+
   // `end`: {usage, timings, prune, finish: the reason}. `most`: tokens that the request allowed, or -1.
   finish(end, totalMs, most) {
     this.draw();
     this.totalMs = totalMs;
     if (end.finish === 'length') {
-      const full = most === undefined || most < 0 || (end.usage && end.usage.completion_tokens < most);
+      const full = most < 0 || (end.usage && end.usage.completion_tokens < most);
       this.cut(full ? 'Cut: the context is full.' :
                       `Cut after ${plural(most, 'token')}, the longest answer that the settings allow.`);
     }
-    this.node.append(facts(end, this.firstMs, totalMs));
+    const read = readSentence(end, this.firstMs);
+    if (read !== '') this.note(read, 'read');
+    this.figures = el('details', {class: 'figures'}, el('summary', {}, 'Figures'), facts(end, this.firstMs, totalMs));
+    this.node.append(this.figures);
     if (end.prune && end.prune.reason) this.note(end.prune.reason);
   }
 

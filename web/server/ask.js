@@ -4,19 +4,30 @@ import {AnswerView, markDifference} from './answer.js';
 import {events} from './api.js';
 import {byId, el} from '../lib/dom.js';
 import {problem, say, seconds} from './page.js';
+import {choosePassages} from './passages.js';
 import {Progress} from './progress.js';
 
 // Where the page is one column, the newest answer comes to the top.
 const isNarrow = matchMedia('(max-width: 1019px)');
 
+// What of an answer's end its account needs: without the lists that are as long as the prompt.
+function forAccount({usage, timings, prune, finish}) {
+  if (!prune) return {usage, timings, finish};
+  const {depth, final_depth, ffn_depth, ...account} = prune;
+  return {usage, timings, prune: account, finish};
+}
+
 export class Conversation {
-  // `completing` shows the read that completes itself.
-  constructor(settings, picture, completing) {
+  // `completing` shows the read that completes itself, `view` passages in the document.
+  constructor(settings, picture, completing, view) {
     this.settings = settings;
     this.picture = picture;
     this.completing = completing;
+    this.view = view;
     this.layerCount = 0;
     this.running = null;  // AbortController
+    this.isBlocked = false;
+    this.changed = () => {};  // called when there is more or less to keep
     this.restart();
     byId('ask').addEventListener('submit', event => {
       event.preventDefault();
@@ -41,6 +52,8 @@ export class Conversation {
     this.stop();
     this.turns = [];  // {question, answer} about `document`
     this.document = '';
+    this.shown = [];  // {question, about: the document, views, passages: of the first, isDone}, oldest first
+    this.changed();
     for (const id of ['log', 'earlier']) byId(id).replaceChildren();
     byId('earlier-card').hidden = true;
     byId('log-card').hidden = true;
@@ -52,11 +65,20 @@ export class Conversation {
     if (this.running) this.running.abort();
   }
 
+  // Whether a question would be refused: the plan says why.
+  block(isBlocked) {
+    this.isBlocked = isBlocked;
+    byId('send').disabled = isBlocked || this.running !== null;
+  }
+
+  // What was said of this document.
+  turnsAbout(document) { return document === this.document ? this.turns : []; }
+
   // The prompt of a question as the fields of a request. What was said of another document is not sent.
   prompt(document, question) {
     if (!this.settings.hasTemplate) return {prompt: this.settings.promptOf(document, question)};
     const messages = [];
-    for (const turn of [...(document === this.document ? this.turns : []), {question}]) {
+    for (const turn of [...this.turnsAbout(document), {question}]) {
       messages.push({role: 'user', content: turn.question});
       if (turn.answer !== undefined) messages.push({role: 'assistant', content: turn.answer});
     }
@@ -80,7 +102,7 @@ export class Conversation {
   }
 
   async ask() {
-    if (this.running) return;
+    if (this.running || this.isBlocked) return;
     const text = byId('document').value;
     const question = byId('question').value.trim();
     problem('');
@@ -97,7 +119,7 @@ export class Conversation {
     if (text !== this.document) this.turns = [];
     this.document = text;
     const compares = byId('compare').checked;
-    const turn = this.newTurn(question || '(continue the text)', compares);
+    const turn = this.newTurn(question, compares);
     this.setRunning(new AbortController());
     this.completing.end();
     this.completing.before();
@@ -107,7 +129,30 @@ export class Conversation {
       this.turns.push({question, answer: turn.views[0].text});
     else if (turn.views[0].text === '' && byId('question').value === '')
       byId('question').value = question;
+    turn.isDone = true;
     this.setRunning(null);
+    this.changed();
+  }
+
+  // What a reload keeps; a question that has no answer yet is one to be asked.
+  state(refer) {
+    const turns = this.shown.filter(turn => turn.isDone).map(({question, about, views, passages}) => (
+        {question, passages, about: about === undefined ? -1 : refer(about), views: views.map(view => view.state())}));
+    const waiting = this.shown.find(turn => !turn.isDone);
+    const question = byId('question').value || (waiting ? waiting.asked : '');
+    return {turns, question, chat: this.turns, document: refer(this.document)};
+  }
+
+  restore({turns, question, chat, document}, documents) {
+    for (const {question: asked, about, views, passages} of turns) {
+      const turn = this.showTurn(asked, views.map(view => AnswerView.from(view)), documents[about]);
+      turn.isDone = true;
+      if (turn.about) this.showPassages(turn, passages);  // else the document was too large to be kept
+      if (views.length === 2 && views[1].steps.some(([name]) => name === 'finish')) this.compare(turn);
+    }
+    if (documents[document] !== undefined) [this.turns, this.document] = [chat, documents[document]];
+    byId('question').value = question;
+    byId('restart').hidden = turns.length === 0;
   }
 
   // Fills the turn's views one after the other; whether the first is whole. Both runs of a comparison read the whole
@@ -116,6 +161,7 @@ export class Conversation {
     const [first, dense] = turn.views;
     if (!compares) {
       const end = await this.receive(request, first, '', true);
+      if (end) this.quote(turn, end);
       if (end) this.completing.watch(request.body, end, this.document);
       return end !== null;
     }
@@ -123,12 +169,28 @@ export class Conversation {
     body.prune = {...body.prune, complete: false};
     const pruned = await this.receive({...request, body}, first, 'Pruned', true);
     if (!pruned) {
-      dense.note('Not asked.');
+      dense.after('note', 'Not asked.');
       return false;
     }
+    this.quote(turn, pruned);
     const end = await this.receive({...request, body: {...body, prune: 'none'}}, dense, 'Dense', false);
     if (end) this.compare(turn);
     return true;
+  }
+
+  // The passages of the document that stayed deepest, under the first view. A dense answer has none.
+  quote(turn, {pieces, prune}) {
+    if (!pieces || !prune || !prune.active || prune.fell_back || !prune.depth) return;
+    const {about: text, question, views: [view]} = turn;
+    const depths = prune.depth.flatMap(([depth, tokens]) => new Array(tokens).fill(depth));
+    this.showPassages(turn, choosePassages({document: text, pieces, depths, asked: `${question} ${view.text}`}));
+  }
+
+  showPassages(turn, passages) {
+    const {about: text, views: [view]} = turn;
+    turn.passages = passages;
+    view.quote(passages.map(({begin, end}) => text.slice(begin, end)),
+               (index, button) => this.view.show(text, passages, index, button));
   }
 
   compare({node, views: [first, dense]}) {
@@ -139,18 +201,27 @@ export class Conversation {
     say(text);
   }
 
-  newTurn(question, compares) {
-    const views = compares ? [new AnswerView('Pruned'), new AnswerView('Dense')] : [new AnswerView('Answer')];
+  newTurn(asked, compares) {
+    const titles = compares ? ['Pruned', 'Dense'] : ['Answer'];
+    const turn = this.showTurn(asked || '(continue the text)', titles.map(title => new AnswerView(title)), this.document);
+    turn.asked = asked;
+    byId('question').value = '';
+    say('The question is on its way.');
+    if (isNarrow.matches) byId('log-card').scrollIntoView();
+    return turn;
+  }
+
+  // The newest turn is on top; the others are the earlier ones.
+  showTurn(question, views, about) {
     const node = el('article', {class: 'turn'}, el('p', {class: 'question'}, question),
                     el('div', {class: 'columns'}, ...views.map(view => view.node)));
     byId('earlier').prepend(...byId('log').childNodes);
     byId('earlier-card').hidden = byId('earlier').childElementCount === 0;
     byId('log').append(node);
     byId('log-card').hidden = false;
-    byId('question').value = '';
-    say('The question is on its way.');
-    if (isNarrow.matches) byId('log-card').scrollIntoView();
-    return {node, views};
+    const turn = {question, about, views, node, passages: [], isDone: false};
+    this.shown.push(turn);
+    return turn;
   }
 
   // Returns the answer's end, or null where it was stopped or failed, which the view then says.
@@ -158,7 +229,7 @@ export class Conversation {
     const progress = new Progress(this.layerCount, what);
     try {
       const end = await this.readEvents(request, view, progress, isPictured);
-      view.finish(end, performance.now() - progress.begin, request.body.max_tokens);
+      view.after('finish', forAccount(end), performance.now() - progress.begin, request.body.max_tokens ?? -1);
       say(`${what} Answer: ${view.text.slice(0, 2000)}`);
       return end;
     } catch (error) {
@@ -170,8 +241,9 @@ export class Conversation {
   }
 
   async readEvents({path, body}, view, progress, isPictured) {
-    const end = {};  // usage, timings, prune, finish
+    const end = {};  // usage, timings, prune, finish, pieces
     for await (const event of events(path, body, this.running.signal)) {
+      if (event.prompt_pieces) end.pieces = event.prompt_pieces;
       if (isPictured && event.prompt_pieces) this.picture.setPieces(event.prompt_pieces);
       if (isPictured && event.prompt_layers) this.picture.addLayers(event.prompt_layers);
       if (event.prompt_progress) progress.add(event.prompt_progress);
@@ -195,15 +267,14 @@ export class Conversation {
     return end;
   }
 
-  // The server's own words; a stop is no failure.
+  // A stop is no failure.
   fail(error, view) {
     if (error.name === 'AbortError') {
-      view.stopped();
+      view.after('stopped');
       say('Stopped.');
       return;
     }
-    if (view.text !== '') view.cut('The answer is not whole.');
-    view.note(error.message, 'failed');
+    view.after('fail', error.message);
     problem(error.message);
   }
 
@@ -211,7 +282,7 @@ export class Conversation {
     this.running = controller;
     const buttons = [byId('send'), byId('stop')];
     const hadFocus = buttons.includes(document.activeElement);
-    byId('send').disabled = controller !== null;
+    this.block(this.isBlocked);
     byId('progress').hidden = controller === null;
     byId('restart').hidden = controller !== null || byId('log').childElementCount === 0;
     if (hadFocus) (controller ? byId('stop') : byId('question')).focus();

@@ -36,6 +36,12 @@ export class Document {
     this.changed();
   }
 
+  // What a reload keeps; the text itself is the first of the documents.
+  state() { return {file: this.file}; }
+  restore({file}, [text]) {
+    if (text !== '') this.set(text, file);
+  }
+
   // `count`: {tokens, isExact}, or null while nobody knows.
   showSize(count) {
     const text = this.text();

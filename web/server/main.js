@@ -4,18 +4,29 @@ import {get, setKey} from './api.js';
 import {Conversation} from './ask.js';
 import {Completing} from './completing.js';
 import {Document} from './document.js';
+import {DocumentView} from './document_view.js';
 import {byId, plural} from '../lib/dom.js';
 import {problem, startTheme} from './page.js';
 import {Picture} from './picture.js';
 import {Plan} from './plan.js';
 import {Settings} from './settings.js';
+import {Store} from './store.js';
 
 const kRetry = 1000;  // ms, while the model is loaded
 
 const picture = new Picture();
 const settings = new Settings();
-const conversation = new Conversation(settings, picture, new Completing());
-const plan = new Plan(settings, conversation, new Document(() => plan.schedule()));
+const conversation = new Conversation(settings, picture, new Completing(), new DocumentView());
+const text = new Document(() => {
+  plan.schedule();
+  store.schedule();
+});
+const plan = new Plan(settings, conversation, text);
+const store = new Store({settings, text, conversation});
+conversation.changed = () => {
+  plan.schedule();
+  store.schedule();
+};
 startTheme(() => picture.draw());
 
 const wait = ms => new Promise(done => setTimeout(done, ms));
@@ -31,6 +42,7 @@ async function connect() {
         `${props.model_alias}: ${plural(meta.n_layer, 'layer')}, a context of ${plural(plan.context, 'token')}`;
     byId('key-form').hidden = true;
     problem('');
+    store.restore();
     plan.schedule();
   } catch (error) {
     if (error.status === 503) {
@@ -38,8 +50,9 @@ async function connect() {
       await wait(kRetry);
       return connect();
     }
-    problem(error.message);
-    byId('model').textContent = 'Not connected.';
+    const isAsked = error.status === 401 && byId('key-form').hidden;  // nobody has given a wrong key yet
+    problem(isAsked ? '' : error.message);
+    byId('model').textContent = isAsked ? 'This server asks for a key.' : 'Not connected.';
     if (error.status !== 401) return;
     byId('key-form').hidden = false;
     byId('key').focus();

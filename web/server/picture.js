@@ -45,7 +45,8 @@ export class Picture {
     byId('shade').hidden = true;
     byId('shade').querySelector('input').checked = true;
     byId('picture-note').hidden = false;
-    byId('token').textContent = 'Click a word, or use the arrow keys in the text, to see its token.';
+    byId('token').textContent = matchMedia('(hover: none) and (pointer: coarse)').matches ?
+        'Touch a word to see its token.' : 'Click a word, or use the arrow keys in the text, to see its token.';
   }
 
   setPieces(pieces) {

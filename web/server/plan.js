@@ -8,6 +8,8 @@ const kPause = 500;          // ms without a key
 const kQuiet = 60 * 1000;    // ms without asking, after the server had too many requests of this client
 const kSample = 400 * 1000;  // characters: a longer document is estimated from its beginning
 
+const kDoubt = 1.03;         // an estimate may be this far off
+
 // `spec` with min=0 in every method.
 export function withoutLeast(spec) {
   return spec.split('+').map(part => {
@@ -27,6 +29,7 @@ export class Plan {
     this.timer = 0;
     this.controller = null;
     this.quietUntil = 0;
+    this.refused = null;  // the text of the document that is too long
     for (const id of ['question', 'method-card']) byId(id).addEventListener('input', () => this.schedule());
     byId('prune-anyway').addEventListener('click', () => {
       this.settings.set(this.offered);
@@ -41,6 +44,7 @@ export class Plan {
     if (this.controller) this.controller.abort();
     this.controller = null;
     if (this.documents.text() === '' && byId('question').value === '') this.show('');
+    if (this.refused !== this.documents.text()) this.refuse(null);  // another one, until it is counted
     if (this.context > 0 && performance.now() > this.quietUntil) this.timer = setTimeout(() => this.update(), kPause);
   }
 
@@ -53,10 +57,12 @@ export class Plan {
       const question = byId('question').value.trim();
       if (this.documents.text() === '' && question === '') return this.show('');
       const tokens = this.counted.tokens + await this.countRest(question, signal);
-      if (tokens > this.context) return this.show(this.tooLong(tokens));
+      if (tokens > this.context) return this.showTooLong(tokens);
+      this.refuse(null);
       await this.showPlan(tokens, signal);
     } catch (error) {
       if (signal.aborted) return;
+      this.refuse(null);
       if (error.status === 429) this.quietUntil = performance.now() + kQuiet;
       this.show('');
     }
@@ -87,9 +93,23 @@ export class Plan {
     return (await post('v1/messages/count_tokens', {messages}, signal)).input_tokens;
   }
 
-  tooLong(tokens) {
-    return `The prompt has about ${plural(tokens, 'token')}, more than the context of ${number(this.context)}: ` +
-        'the server will refuse it.';
+  hasTurns() { return this.settings.hasTemplate && this.conversation.turnsAbout(this.documents.text()).length > 0; }
+
+  // Asking is of no use then, unless the count is an estimate that may be wrong.
+  showTooLong(tokens) {
+    const isSure = this.counted.isExact || tokens > kDoubt * this.context;
+    const about = plural(tokens - this.context, 'token');
+    const rest = `the prompt has about ${number(tokens)}, and the context holds ${number(this.context)}`;
+    const way = this.hasTurns() ? 'Shorten the document, or begin a new conversation.' : 'Shorten the document or the question.';
+    this.show(`${isSure ? 'Too long' : 'Perhaps too long'} by about ${about}: ${rest}. ${way}`);
+    if (isSure) this.refuse(this.documents.text());
+  }
+
+  // `text`: the document that is too long, or null.
+  refuse(text) {
+    this.refused = text;
+    byId('plan').classList.toggle('warning', text !== null);
+    this.conversation.block(text !== null);
   }
 
   async showPlan(tokens, signal) {
@@ -99,7 +119,7 @@ export class Plan {
     } catch {
       return this.show('');  // the question will say what is wrong
     }
-    const about = `The prompt has about ${plural(tokens, 'token')}`;
+    const about = `The prompt has about ${plural(tokens, 'token')}${this.hasTurns() ? ' with the conversation so far' : ''}`;
     const plan = await post('plan', {prompt_tokens: tokens, prune}, signal);
     const isComplete = prune.complete && this.conversation.completing.document === this.documents.text();
     if (plan.active && isComplete)

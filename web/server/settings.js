@@ -3,6 +3,7 @@
 import {byId, el} from '../lib/dom.js';
 
 const kOwn = 'own';
+const kUsual = 'coppice';  // stands with auto and none above the other methods
 // The keys that are shown at once: how much stays, by whatever name the method has for it, and from which length on.
 const kShare = ['keep', 'eta', 'r', 'p', 'cap', 'budget', 'recent', 'gamma', 'threshold', 'alpha', 'vertical'];
 const kFirst = 'min';
@@ -41,9 +42,9 @@ export class Settings {
     byId('form-fields').hidden = this.hasTemplate;
     const options = [
       el('option', {value: 'default'}, `The server's choice (${this.fallback})`),
-      el('option', {value: 'none'}, 'none (dense)'),
       el('option', {value: 'auto'}, "auto (the model's calibration)"),
     ];
+    const others = el('optgroup', {label: 'More methods'});
     for (const method of methods) {
       const option = el('option', {value: method.name}, method.name);
       // A request names no file of the server.
@@ -52,12 +53,21 @@ export class Settings {
         option.disabled = true;
         option.textContent += ` (needs a file; by the server's --prune alone)`;
       }
-      options.push(option);
+      if (method.name === kUsual)
+        options.push(option);
+      else
+        others.append(option);
     }
-    options.push(el('option', {value: kOwn}, 'Several, as a spec'));
-    const before = byId('method').value;
-    byId('method').replaceChildren(...options);
-    if (options.some(option => option.value === before)) byId('method').value = before;
+    others.append(el('option', {value: kOwn}, 'Several, as a spec'));
+    options.push(el('option', {value: 'none'}, 'none (a full read)'), others);
+    this.choose(byId('method'), options);
+  }
+
+  // Fills the list; what was chosen stays so if it is still there.
+  choose(list, options) {
+    const before = list.value;
+    list.replaceChildren(...options);
+    if ([...list.options].some(option => option.value === before)) list.value = before;
     this.showMethod();
   }
 
@@ -71,6 +81,7 @@ export class Settings {
       [kOwn]: 'Methods joined by +, keys by commas, lists by slashes: sliminfer:layers=5/10/14+ftp:dense=4.',
     };
     byId('method-note').textContent = method ? `${method.summary}. ${method.paper}` : notes[value];
+    byId('method-now').textContent = value === 'default' ? `the server's choice (${this.fallback})` : value;
     let shown = [];
     let folded = [];
     if (method) {
@@ -122,6 +133,23 @@ export class Settings {
       if (input && input.value.trim() !== '') keys[key.name] = input.value.trim();
     }
     return keys;
+  }
+
+  // What a reload keeps: the fields of the card by their ids.
+  state() {
+    const fields = {};
+    for (const input of byId('method-card').querySelectorAll('select, input, textarea'))
+      fields[input.id] = input.type === 'checkbox' ? input.checked : input.value;
+    return fields;
+  }
+
+  restore(fields) {
+    if ([...byId('method').options].some(option => option.value === fields.method)) byId('method').value = fields.method;
+    this.showMethod();  // which makes the fields of its keys
+    for (const [id, value] of Object.entries(fields)) {
+      const input = id === 'method' ? null : byId(id);
+      if (input) input[typeof value === 'boolean' ? 'checked' : 'value'] = value;
+    }
   }
 
   // The part of a request about this document that they make. Throws Error for what the server could not even be
