@@ -22,7 +22,9 @@ ANSWER_2K = (SOURCE / "tests/data/prompt-2k.answer").read_text().strip()
 
 
 def run(*args, timeout=300, **kwargs):
-    return subprocess.run([PROGRAM, *args], capture_output=True, timeout=timeout * patience(PROGRAM), stdin=subprocess.DEVNULL, **kwargs)
+    if "input" not in kwargs:
+        kwargs.setdefault("stdin", subprocess.DEVNULL)
+    return subprocess.run([PROGRAM, *args], capture_output=True, timeout=timeout * patience(PROGRAM), **kwargs)
 
 
 def needs_shared(test):

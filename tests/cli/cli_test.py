@@ -416,6 +416,102 @@ class Question(Case):
         self.bad(*base, "--query-span", "0:1", "--question", "two", code=2, says=["--query-span", "--question"])
 
 
+class Ask(Case):
+    """Questions that follow a prompt, and a prompt from stdin."""
+
+    DOCUMENT, ASKED = pathlib.Path(PROMPT_2K).read_text().rsplit("\nQuestion:", 1)
+    ASKED = "Question:" + ASKED.rstrip("\n")
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.file, self.chat, self.trace = (f"{folder.name}/{name}" for name in ("report.txt", "chat.gguf", "run.jsonl"))
+        pathlib.Path(self.file).write_text(self.DOCUMENT + "\n\n")
+
+    def prompt_and_question(self, *args):
+        """The text of the prompt, and of what is marked in it as the question."""
+        out = json.loads(self.good("run", "-n", "1", "--temp", "0", "--json", "--trace", self.trace, *args))
+        tokens = json.loads(pathlib.Path(self.trace).read_text().splitlines()[0])["tokens"][:out["prompt_tokens"]]
+        return "".join(tokens), ["".join(tokens[begin:end]).strip() for begin, end in out["prune"].get("question", [])]
+
+    def test_behind_a_text(self):
+        prompt, question = self.prompt_and_question("-m", MODEL, "-f", self.file, "--ask", self.ASKED)
+        self.assertTrue(prompt.endswith(f"{self.DOCUMENT}\n\n{self.ASKED}"), prompt[-200:])
+        self.assertEqual(question, [self.ASKED])
+        said = json.loads(self.good("run", "-m", MODEL, "-f", self.file, "--ask", self.ASKED, "-n", "8", "--temp", "0", "--json",
+                                    "--prune", "coppice"))
+        self.assertTrue(said["prune"]["active"])
+        self.assertIn(ANSWER_2K, said["text"])
+
+    def test_as_a_message_of_a_chat(self):
+        write_chat_model(MODEL, self.chat)
+        texts = ["-p", "Ada is tall.", "--ask", "Who is tall?"]
+        for more in ([], ["--chat"], ["--system", "Be brief."]):
+            prompt, question = self.prompt_and_question("-m", self.chat, *texts, *more)
+            self.assertIn("[user] Ada is tall.\n[user] Who is tall?\n[assistant]", prompt)
+            self.assertEqual(("[system] Be brief." in prompt, question), ("--system" in more, ["Who is tall?"]))
+        prompt, question = self.prompt_and_question("-m", self.chat, "--ask", "Who?")  # and nothing else
+        self.assertTrue(prompt.endswith("[user] Who?\n[assistant] ") and prompt.count("[user]") == 1, prompt)
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump([{"role": "user", "content": "Ada is tall."}, {"role": "assistant", "content": "Yes."}], file)
+            file.flush()
+            prompt, question = self.prompt_and_question("-m", self.chat, "--messages", file.name, "--ask", "Who?")
+        self.assertIn("[user] Ada is tall.\n[assistant] Yes.\n[user] Who?\n", prompt)
+        self.assertEqual(question, ["Who?"])
+        row = json.loads(self.good("compare", "-m", self.chat, *texts, "-n", "1", "-r", "1", "--prune", "ftp", "--json"))[0]
+        self.assertEqual(len(row["prune"]["question"]), 1)
+
+    def test_several_share_the_read(self):
+        asked = ["-m", MODEL, "-f", self.file, "-n", "8", "--temp", "0"]
+        other = "Which is the first colour?"
+        alone = [self.good("run", *asked, "--ask", question) for question in (self.ASKED, other)]
+        self.assertEqual(self.good("run", *asked, "--ask", self.ASKED, "--ask", other), f"{self.ASKED}\n{alone[0]}\n{other}\n{alone[1]}")
+        first, second = json.loads(self.good("run", *asked, "--json", "--ask", self.ASKED, "--ask", other))
+        self.assertEqual([first["ask"], second["ask"]], [self.ASKED, other])
+        self.assertEqual([first["text"] + "\n", second["text"] + "\n"], alone)
+        self.assertEqual(first["cached_tokens"], 0)
+        self.assertGreater(second["cached_tokens"], 0.9 * second["prompt_tokens"])
+
+    def test_what_cannot_be_asked(self):
+        base = ["-m", MODEL, "-p", "one two three", "--ask", "What?"]
+        self.bad("run", *base, "--ask", "Who?", "--trace", self.trace, says=["--trace", "--ask"])
+        self.bad("run", *base, "--question", "two", code=2, says=["--question", "--ask"])
+        self.bad("run", *base, "--query-span", "0:1", code=2, says=["--query-span", "--ask"])
+        self.bad("run", *base[:-1], " ", code=2, says=["--ask", "empty"])
+        self.bad("compare", *base, "--ask", "Who?", "--prune", "ftp", says=["--ask", "one question"])
+        self.bad("run", *base[:-2], "--question", "four", says=["--question", "'four'", "--ask"])
+
+    def test_stdin(self):
+        base = ["-m", MODEL, "-n", "8", "--temp", "0"]
+        want = self.good("run", *base, "-f", PROMPT_2K)
+        whole = pathlib.Path(PROMPT_2K).read_bytes()
+        self.assertEqual(self.good("run", *base, "-f", "-", input=whole), want)
+        self.assertEqual(self.good("run", *base, input=whole), want)
+        self.assertEqual(self.good("run", *base, "--ask", self.ASKED, input=self.DOCUMENT.encode()),
+                         self.good("run", *base, "--ask", self.ASKED, "-f", self.file))
+        ids = self.good("tokenize", "-m", MODEL, "--ids", "-p", "a b c")
+        self.assertEqual(self.good("tokenize", "-m", MODEL, "--ids", input=b"a b c"), ids)
+        self.assertEqual(self.good("tokenize", "-m", MODEL, "--ids", "-p", "a b c", input=b"left alone"), ids)
+        for more in ([], ["-f", "-"]):
+            self.bad("run", *base, *more, says=["no prompt", "-p TEXT", "stdin"])
+        closed = subprocess.run(["sh", "-c", 'exec "$0" "$@" <&-', PROGRAM, "run", *base], capture_output=True, timeout=60 * patience(PROGRAM))
+        self.assertEqual((closed.returncode, closed.stdout), (1, b""))
+        self.assertIn(b"no prompt", closed.stderr)
+
+    def test_interrupt_while_it_waits_for_stdin(self):
+        process = subprocess.Popen([PROGRAM, "run", "-m", MODEL, "-f", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process.stdin.write(b"once")
+        process.stdin.flush()
+        ignored = pathlib.Path(f"/proc/{process.pid}/status")
+        while int(re.search(r"SigCgt:\s*(\w+)", ignored.read_text())[1], 16) >> (signal.SIGINT - 1) & 1 == 0:  # it handles SIGINT
+            self.assertIsNone(process.poll())
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(timeout=60 * patience(PROGRAM)), 130)
+        self.assertEqual(process.stderr.read(), b"coppice: interrupted\n")
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            pipe.close()
+
+
 class Traces(Case):
     def test_file_in_page_out(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -90,7 +90,9 @@ std::string Verdict(const CompareOptions& o, const std::string& text) {
 }
 
 void Compare(const CompareOptions& o) {
+  if (o.prompt.question.asks.size() > 1) throw Error("--ask: compare takes one question");
   const std::unique_ptr<Engine> engine = LoadEngine(o.model.model, o.model.engine);
+  TellChat(o.prompt, engine->tokenizer(), o.model.model);
   const ChatPrompt prompt = TokenizePrompt(o.prompt, engine->tokenizer(), o.model.model);
   const std::vector<ComparedArm> arms = RunArms(o, *engine, prompt);
   const double dense = SpreadOf(arms.front().ttft_ms).median;
@@ -142,6 +144,7 @@ void AddCompare(CLI::App& app) {
   AddModelOptions(*compare, o->model);
   AddPromptOptions(*compare, o->prompt);
   AddQuestionOptions(*compare, o->prompt.question);
+  AddAskOption(*compare, o->prompt.question);
   o->generate.prompt_lookup = 0;  // its gain depends on each answer, and not every method has it
   AddGenerateOptions(*compare, o->generate);
   compare->add_option("--prune", o->prune, "a method, or auto, to compare with dense; may be repeated")

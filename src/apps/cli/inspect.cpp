@@ -239,6 +239,7 @@ void TokenizeText(const TokenizeOptions& o) {
     tokenizer = Tokenizer::FromHfFolder(o.model);
   }
   TellNote(tokenizer.get());
+  TellChat(o.prompt, tokenizer.get(), o.model);
   const std::vector<int32_t> tokens =
       TokenizePrompt(o.prompt, tokenizer.get(), o.model, !o.no_special).tokens;
   if (o.ids) {

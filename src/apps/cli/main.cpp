@@ -1,4 +1,5 @@
 // coppice: the command line. Exit codes: 0 done, 1 the work failed, 2 wrong usage, 130 interrupted.
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -139,6 +140,9 @@ int FollowOrAbort(coppice::Comm& world) {
 }  // namespace
 
 int coppice::cli::Program(int argc, char** argv) {
+  // A closed stdin is an empty one: else the next file that is opened would get its number, and be read as it.
+  if (fcntl(STDIN_FILENO, F_GETFD) == -1 && open("/dev/null", O_RDONLY) == -1)
+    return Fail("stdin is closed", 1);
   try {
     StartMpiProgram(argv);
     Comm& world = World();

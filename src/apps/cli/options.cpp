@@ -13,6 +13,7 @@
 #include <random>
 
 #include "apps/checks.h"
+#include "apps/cli/terminal.h"
 #include "base/error.h"
 #include "comm/comm.h"
 #include "engine/answer_judge.h"
@@ -26,15 +27,30 @@ namespace coppice::cli {
 
 namespace {
 
+std::vector<ChatMessage> WithAsked(std::vector<ChatMessage> messages, const PromptOptions& o) {
+  if (!o.question.asks.empty())
+    messages.push_back({.role = "user", .content = o.question.asks.front(), .is_question = true});
+  return messages;
+}
+
 std::vector<ChatMessage> ReadChat(const PromptOptions& o) {
   if (o.messages) {
     if (o.file || o.system) throw Error("--messages takes the place of --file and --system");
-    return ReadMessages(*o.messages);
+    return WithAsked(ReadMessages(*o.messages), o);
   }
   std::vector<ChatMessage> messages;
   if (o.system) messages.push_back({"system", *o.system, true});
-  messages.push_back({"user", ReadPrompt(o)});
-  return messages;
+  std::string text = ReadPrompt(o);
+  if (!text.empty() || o.question.asks.empty()) messages.push_back({"user", std::move(text)});
+  return WithAsked(std::move(messages), o);
+}
+
+// The prompt and, behind a blank line, the question of --ask.
+std::string PlainText(const PromptOptions& o) {
+  std::string text = ReadPrompt(o);
+  if (o.question.asks.empty()) return text;
+  text.resize(text.find_last_not_of("\r\n") + 1);  // npos + 1 is 0
+  return text + (text.empty() ? "" : "\n\n") + o.question.asks.front();
 }
 
 }  // namespace
@@ -96,7 +112,9 @@ void AddModelOptions(CLI::App& app, ModelOptions& o, bool required) {
 
 void AddPromptOptions(CLI::App& app, PromptOptions& o) {
   CLI::Option* text = app.add_option("-p,--prompt", o.text, "the prompt");
-  app.add_option("-f,--file", o.file, "a file that holds the prompt")->excludes(text);
+  app.add_option("-f,--file", o.file,
+                 "a file that holds the prompt; - is stdin, which also counts without -p and -f")
+      ->excludes(text);
   app.add_flag("--chat", o.chat, "the prompt is a user's message: apply the model's chat template");
   app.add_option("--system", o.system, "with --chat: a system message, which no method may prune");
   app.add_option(
@@ -220,8 +238,11 @@ std::string ReadTextFile(const std::string& path) {
 
 std::string ReadPrompt(const PromptOptions& o) {
   if (o.text) return *o.text;
-  if (!o.file) throw Error("no prompt: give -p TEXT or -f FILE");
-  return ReadTextFile(*o.file);
+  if (o.file && *o.file != "-") return ReadTextFile(*o.file);
+  std::string text = o.file || !StdinIsTerminal() ? ReadStdin() : "";
+  if (text.empty() && o.question.asks.empty())
+    throw Error("no prompt: give -p TEXT or -f FILE, or write the text to stdin");
+  return text;
 }
 
 void AddFormOptions(CLI::App& app, FormOptions& o) {
@@ -266,10 +287,19 @@ std::shared_ptr<const TokenGrammar> FormGrammar(const FormOptions& o, Engine& en
   return std::make_shared<const TokenGrammar>(std::move(grammar));
 }
 
+bool IsChat(const PromptOptions& o, const Tokenizer& tokenizer) {
+  return o.is_chat() || (!o.question.asks.empty() && !tokenizer.chat_template().empty());
+}
+
+void TellChat(const PromptOptions& o, const Tokenizer* tokenizer, const std::string& model) {
+  if (tokenizer != nullptr && o.is_chat() && tokenizer->chat_template().empty())
+    fmt::print(stderr, "note: {} has no chat template, so the chat is written in ChatML\n", model);
+}
+
 ChatPrompt TokenizePrompt(const PromptOptions& o, const Tokenizer* tokenizer, const std::string& model,
                           bool add_special) {
   if (tokenizer == nullptr) throw Error("{}: has no tokenizer", model);
-  const bool is_chat = o.is_chat();
+  const bool is_chat = IsChat(o, *tokenizer);
   if (o.system && !is_chat) throw Error("--system goes with --chat");
   ChatPrompt prompt;
   if (is_chat) {
@@ -279,16 +309,16 @@ ChatPrompt TokenizePrompt(const PromptOptions& o, const Tokenizer* tokenizer, co
     if (wish.budget == 0) wish.on = false;
     options.variables = ThinkingVariables(ChatTemplateOf(*tokenizer), wish);
     prompt = EncodeChat(messages, *tokenizer, options);
-    if (tokenizer->chat_template().empty())
-      fmt::print(stderr, "note: {} has no chat template, so the chat is written in ChatML\n", model);
     if (o.question.text) {
       const EncodedText text = EncodeChatText(messages, *tokenizer, options);
       prompt.question = {FindQuestion(*o.question.text, text)};
     }
   } else {
-    const EncodedText text(ReadPrompt(o), *tokenizer, {.add_special = add_special, .parse_special = true});
+    const EncodedText text(PlainText(o), *tokenizer, {.add_special = add_special, .parse_special = true});
     prompt.tokens = text.tokens();
-    if (o.question.text) prompt.question = {FindQuestion(*o.question.text, text)};
+    const std::optional<std::string> question =
+        o.question.asks.empty() ? o.question.text : o.question.asks.front();
+    if (question) prompt.question = {FindQuestion(*question, text)};
   }
   if (!o.question.spans.empty())
     prompt.question = QuerySpans(o.question.spans, static_cast<int64_t>(prompt.tokens.size()));

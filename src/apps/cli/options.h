@@ -70,11 +70,17 @@ std::unique_ptr<Engine> LoadEngine(const std::string& path, const EngineOptions&
 // Says on stderr what a user should know about how the tokenizer's files were read, if anything.
 void TellNote(const Tokenizer* tokenizer);
 
-// The prompt's text: -p, or the file of -f. Throws Error if neither is given or the file is unreadable.
+// The prompt's text: -p, or the file of -f, or stdin, which "-f -" names and which counts without both if it
+// is no terminal. Throws Error if there is no text, except with --ask, or the file is unreadable.
 std::string ReadPrompt(const PromptOptions& options);
 
-// The prompt's tokens, with BOS, and with the chat template for --chat or --messages; and the question's
-// place in it. Throws Error if the model has no tokenizer or no template, or the question is not in the
+// Whether the prompt becomes a chat: --chat, --messages, or --ask for a model with a chat template.
+bool IsChat(const PromptOptions& options, const Tokenizer& tokenizer);
+// Warns on stderr of a chat with a model that has no chat template.
+void TellChat(const PromptOptions& options, const Tokenizer* tokenizer, const std::string& model);
+
+// The prompt's tokens, with BOS, and with the chat template if IsChat(); and the question's place in it. Of
+// QuestionOptions::asks the first follows the prompt. Throws Error if the model has no tokenizer or no template, or the question is not in the
 // prompt.
 ChatPrompt TokenizePrompt(const PromptOptions& options, const Tokenizer* tokenizer, const std::string& model,
                           bool add_special = true);

@@ -53,10 +53,26 @@ void AddQuestionOptions(CLI::App& app, QuestionOptions& o) {
       ->excludes(question);
 }
 
+void AddAskOption(CLI::App& app, QuestionOptions& o) {
+  app.add_option(
+         "--ask", o.asks,
+         "a question that follows the prompt, and scores its tokens as --question does; as a message of "
+         "a chat if the model has a chat template (implies --chat), else behind a blank line; if "
+         "repeated, the questions share the read")
+      ->allow_extra_args(false)
+      ->take_all()
+      ->excludes("--question")
+      ->excludes("--query-span")
+      ->check([](const std::string& text) {
+        return text.find_first_not_of(" \t\r\n") == text.npos ? "the question is empty" : "";
+      });
+}
+
 PositionSpan FindQuestion(const std::string& question, const EncodedText& prompt) {
   const size_t place = question.empty() ? std::string::npos : prompt.text().rfind(question);
   if (place == std::string::npos)
-    throw Error("--question: the prompt does not hold the text '{}'", question.substr(0, 80));
+    throw Error("--question: the prompt does not hold the text '{}'; --ask puts a question behind the prompt",
+                question.substr(0, 80));
   return prompt.Span(place, place + question.size());
 }
 

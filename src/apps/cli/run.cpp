@@ -1,14 +1,13 @@
 // coppice run: one prompt, one answer.
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <utility>
 
+#include "apps/cli/answer_writer.h"
 #include "apps/cli/commands.h"
 #include "apps/cli/options.h"
 #include "apps/cli/report.h"
@@ -16,8 +15,8 @@
 #include "apps/cli/watch.h"
 #include "base/error.h"
 #include "base/new_file.h"
+#include "comm/comm.h"
 #include "engine/answer_reader.h"
-#include "formats/printable.h"
 #include "trace/trace_file.h"
 
 namespace coppice::cli {
@@ -45,53 +44,6 @@ void PrintSummary(const Answer& answer, int64_t prompt_tokens) {
     fmt::print(stderr, "{} tokens taken from the document cache\n", answer.cached_tokens());
 }
 
-// An answer for a terminal has no characters that make it act: the model's author chooses its tokens.
-std::string Shown(const std::string& text) {
-  return isatty(STDOUT_FILENO) == 1 ? WithoutControls(text, "\n\t") : text;
-}
-
-void Write(const std::string& text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
-    throw Error("cannot write to stdout");
-}
-
-// Writes an answer to stdout. A terminal shows the thinking, dim and apart; what reads a pipe wants the
-// answer.
-class AnswerWriter {
- public:
-  void Write(const AnswerReader::Piece& piece) {
-    const bool shows = isatty(STDOUT_FILENO) == 1;
-    if (shows && !piece.thought.empty()) {
-      cli::Write((std::exchange(is_dim_, true) ? "" : kDim) + Shown(piece.thought));
-    }
-    if (piece.text.empty()) return;
-    EndThought();
-    cli::Write(Shown(stream_.Push(piece.text)));
-  }
-  void End() {
-    EndThought();
-    cli::Write(Shown(stream_.Flush()) + "\n");
-  }
-
- private:
-  static constexpr const char* kDim = "\033[2m";
-
-  void EndThought() {
-    if (std::exchange(is_dim_, false)) cli::Write("\033[0m\n\n");
-  }
-
-  Utf8Stream stream_;
-  bool is_dim_ = false;
-};
-
-void LimitThinking(const ThinkingWish& wish, const Tokenizer& tokenizer,
-                   const std::optional<Thinking>& thinking, Request& request) {
-  if (!thinking || !(wish.budget || wish.on == false)) return;
-  const int64_t most = wish.on == false ? 0 : *wish.budget;
-  request.force = [budget = ThinkingBudget(tokenizer, *thinking, most)](
-                      std::span<const int32_t> answer) mutable { return budget.Next(answer); };
-}
-
 // Puts the answer's thinking in a member of its own.
 void TellThinking(const Answer& answer, AnswerReader& reader, nlohmann::ordered_json& json) {
   AnswerReader::Piece said;
@@ -109,21 +61,16 @@ void FlushDocuments(Engine& engine) {
   if (!error.empty()) fmt::print(stderr, "warning: {}\n", error);
 }
 
-void Run(const RunOptions& o) {
-  // A trace file that cannot be written is an error before the work, not after.
-  if (!o.trace.empty()) {
-    const NewFile probe(o.trace, "trace");
-  }
-  EngineOptions options = o.model.engine;
-  if (!o.doc_cache.empty()) options.documents = DocumentCacheOptions{.folder = o.doc_cache};
-  const std::unique_ptr<Engine> engine = LoadEngine(o.model.model, options);
-  const ChatPrompt prompt = TokenizePrompt(o.prompt, engine->tokenizer(), o.model.model);
-  Request request = MakeRequest(o.generate, prompt, engine->tokenizer());
+// Answers one prompt; with --json returns what to print.
+nlohmann::ordered_json AnswerPrompt(const RunOptions& o, const PromptOptions& asked, Engine& engine) {
+  const ChatPrompt prompt = TokenizePrompt(asked, engine.tokenizer(), o.model.model);
+  Request request = MakeRequest(o.generate, prompt, engine.tokenizer());
   request.prune = o.prune;
-  const Tokenizer& tokenizer = *engine->tokenizer();
+  const Tokenizer& tokenizer = *engine.tokenizer();
   const std::optional<Thinking> thinking =
-      o.prompt.is_chat() ? ThinkingOf(tokenizer, ChatTemplateOf(tokenizer), prompt.tokens) : std::nullopt;
-  request.grammar = FormGrammar(o.form, *engine, thinking);
+      IsChat(asked, tokenizer) ? ThinkingOf(tokenizer, ChatTemplateOf(tokenizer), prompt.tokens)
+                               : std::nullopt;
+  request.grammar = FormGrammar(o.form, engine, thinking);
   request.cancelled = &Interrupted();
   request.confidence = o.json;
   request.only_if_it_pays = o.only_if_it_pays;
@@ -131,7 +78,7 @@ void Run(const RunOptions& o) {
   if (says)
     request.on_choice = [](const ChosenRun& chosen) { fmt::print(stderr, "{}", LinesBefore(chosen)); };
   std::optional<Watch> watch;
-  if (!o.quiet) watch.emplace("prefill", engine->model().config().shape.layer_count(), request);
+  if (!o.quiet) watch.emplace("prefill", engine.model().config().shape.layer_count(), request);
   const auto clear = [&watch] {
     if (watch) watch->Clear();
   };
@@ -147,22 +94,65 @@ void Run(const RunOptions& o) {
   }
   TraceRecorder recorder;
   if (!o.trace.empty()) request.trace = &recorder;
-  const Answer answer = engine->Generate(request);
+  const Answer answer = engine.Generate(request);
   if (!o.trace.empty()) WriteTrace(recorder.Take(), o.trace);
   clear();
+  nlohmann::ordered_json json;
   if (o.json) {
-    nlohmann::ordered_json json = AnswerJson(answer, AnswerText(answer, *engine), prompt, *engine);
+    json = AnswerJson(answer, AnswerText(answer, engine), prompt, engine);
     if (thinking) TellThinking(answer, reader, json);
-    Write(Dump(json) + "\n");
   } else {
     writer.Write(reader.Flush());
     writer.End();
     const bool summary = says && StderrIsTerminal();
-    if (summary && HeadIsAbsent(*engine)) fmt::print(stderr, "note: {}\n", kHeadIsAbsent);
+    if (summary && HeadIsAbsent(engine)) fmt::print(stderr, "note: {}\n", kHeadIsAbsent);
     if (summary) PrintSummary(answer, static_cast<int64_t>(prompt.tokens.size()));
     // Printed even if stderr is no terminal: who asks for pruning must see what came of it.
     const std::string pruned = PruneLine(answer);
     if (says && !pruned.empty()) fmt::print(stderr, "{}\n", pruned);
+  }
+  return json;
+}
+
+// Answers several questions about one prompt, each under its question.
+void AnswerAll(const RunOptions& o, PromptOptions prompt, Engine& engine) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const std::string& question : o.prompt.question.asks) {
+    prompt.question.asks = {question};
+    if (!o.json) WriteOut((list.empty() ? "" : "\n") + Shown(question) + "\n");
+    nlohmann::ordered_json json = {{"ask", question}};
+    const nlohmann::ordered_json answered = AnswerPrompt(o, prompt, engine);
+    if (o.json) json.update(answered);
+    list.push_back(std::move(json));
+  }
+  if (o.json) WriteOut(Dump(list) + "\n");
+}
+
+void Run(const RunOptions& o) {
+  const bool several = o.prompt.question.asks.size() > 1;
+  if (several && !o.trace.empty()) throw Error("--trace holds one run: give one --ask with it");
+  // A trace file that cannot be written is an error before the work, not after.
+  if (!o.trace.empty()) {
+    const NewFile probe(o.trace, "trace");
+  }
+  PromptOptions prompt = o.prompt;
+  if (!prompt.messages) {  // stdin can be read once
+    prompt.text = ReadPrompt(prompt);
+    prompt.file.reset();
+  }
+  EngineOptions options = o.model.engine;
+  if (!o.doc_cache.empty()) {
+    options.documents = DocumentCacheOptions{.folder = o.doc_cache};
+  } else if (several && World().size() == 1) {
+    options.documents = DocumentCacheOptions{};
+  }
+  const std::unique_ptr<Engine> engine = LoadEngine(o.model.model, options);
+  TellChat(prompt, engine->tokenizer(), o.model.model);
+  if (several) {
+    AnswerAll(o, std::move(prompt), *engine);
+  } else {
+    const nlohmann::ordered_json json = AnswerPrompt(o, prompt, *engine);
+    if (o.json) WriteOut(Dump(json) + "\n");
   }
   FlushDocuments(*engine);
 }
@@ -175,6 +165,7 @@ void AddRun(CLI::App& app) {
   AddModelOptions(*run, o->model);
   AddPromptOptions(*run, o->prompt);
   AddQuestionOptions(*run, o->prompt.question);
+  AddAskOption(*run, o->prompt.question);
   AddGenerateOptions(*run, o->generate);
   AddFormOptions(*run, o->form);
   AddThinkingOptions(*run, o->prompt.thinking);
@@ -189,10 +180,13 @@ void AddRun(CLI::App& app) {
                   "a folder that keeps the computed beginnings of prompts for later prompts, up to 16 GiB");
   AddPruneWhen(*run, o->only_if_it_pays);
   run->add_flag("-q,--quiet", o->quiet, "nothing on stderr but warnings and errors");
-  run->add_flag("--json", o->json, "print one JSON object with the text and the run's figures");
+  run->add_flag(
+      "--json", o->json,
+      "print one JSON object with the text and the run's figures; with several --ask a list of them");
   run->footer(
       "Examples:\n  coppice run -m model.gguf -p \"Once upon a time\" -n 64 --temp 0\n"
-      "  coppice run -m model.gguf -f report.txt --prune auto\n"
+      "  coppice run -m model.gguf -f report.txt --ask \"Who signed it?\" --ask \"When?\" --prune auto\n"
+      "  git log | coppice run -m model.gguf --ask \"What changed?\"\n"
       "  coppice run -m model.gguf -f report.txt --prune sliminfer+ftp:dense=4 --json\n"
       "  coppice run -m model.gguf -f report.txt --prune lazyllm --trace run.jsonl\n"
       "  coppice run -m model.gguf --chat -p \"Name a town.\" --json-schema '{\"properties\": {\"town\": "

@@ -1,11 +1,17 @@
 #include "apps/cli/terminal.h"
 
 #include <fmt/core.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
+
+#include "base/error.h"
 
 namespace coppice::cli {
 
@@ -34,6 +40,26 @@ std::string Pad(const std::string& text, size_t width, bool right) {
 }  // namespace
 
 bool StderrIsTerminal() { return isatty(STDERR_FILENO) == 1; }
+
+bool StdinIsTerminal() { return isatty(STDIN_FILENO) == 1; }
+
+std::string ReadStdin() {
+  std::string text;
+  std::array<char, 1 << 16> part;
+  while (true) {
+    // A signal ends the wait but not a read(), and one between the check and the wait ends neither.
+    pollfd input{STDIN_FILENO, POLLIN, 0};
+    if (interrupted) throw Cancelled();
+    if (poll(&input, 1, 200) <= 0) continue;
+    const ssize_t size = read(STDIN_FILENO, part.data(), part.size());
+    if (size == 0) return text;
+    if (size > 0) {
+      text.append(part.data(), static_cast<size_t>(size));
+    } else if (errno != EINTR && errno != EAGAIN) {
+      throw Error("stdin: cannot read: {}", std::strerror(errno));
+    }
+  }
+}
 
 ProgressLine::ProgressLine(std::string label, double total, std::string unit)
     : label_(std::move(label)), total_(total), unit_(std::move(unit)) {}

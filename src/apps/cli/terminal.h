@@ -13,6 +13,10 @@ namespace coppice::cli {
 // Whether stderr is a terminal; progress and summaries are printed only then.
 bool StderrIsTerminal();
 
+bool StdinIsTerminal();
+// All of stdin. Empty if it is closed. Throws Error if it cannot be read, and Cancelled at an interrupt.
+std::string ReadStdin();
+
 // One line on the terminal, rewritten at most ten times a second: "prefill  layer 12/32  [####----]  38 %
 // ETA 41 s". Silent where stderr is no terminal.
 class ProgressLine {
