@@ -1,0 +1,73 @@
+"""Programs of others over a model in this process, where they are installed: LangChain, and lm-evaluation-harness, whose
+task has the same scores in process and by its own local-completions over HTTP."""
+
+import importlib.util
+import json
+import os
+import pathlib
+import tempfile
+import unittest
+
+from support import MESSAGES, ModelCase
+
+TASK = """
+task: {name}
+dataset_path: json
+dataset_kwargs:
+  data_files: {{validation: "{data}"}}
+validation_split: validation
+output_type: multiple_choice
+doc_to_text: "{{{{question}}}}"
+doc_to_choice: choices
+doc_to_target: label
+target_delimiter: " "
+metric_list:
+  - metric: acc
+"""
+QUESTIONS = [
+    {"question": "Once upon a time there was a", "choices": ["king who", "of the and", "x"], "label": 0},
+    {"question": "The mill stood by the", "choices": ["water.", "seven"], "label": 0},
+]
+
+
+@unittest.skipUnless(importlib.util.find_spec("langchain_openai"), "langchain_openai is not installed")
+class LangChain(ModelCase):
+    def test_chat(self):
+        from langchain_openai import ChatOpenAI
+        server = self.llm.serve()
+        chat = ChatOpenAI(base_url=server.url + "/v1", api_key="any", model="any", temperature=0, max_tokens=8, max_retries=0)
+        here = self.llm.chat(MESSAGES, temperature=0, max_tokens=8)
+        self.assertEqual(chat.invoke(MESSAGES[0]["content"]).content, here.text)
+        self.assertEqual("".join(part.content for part in chat.stream(MESSAGES[0]["content"])), here.text)
+
+
+@unittest.skipUnless(importlib.util.find_spec("lm_eval"), "lm_eval is not installed")
+class Harness(ModelCase):
+    def samples(self, model, **more):
+        import lm_eval
+        import lm_eval.tasks
+        with tempfile.TemporaryDirectory() as folder:
+            data = pathlib.Path(folder) / "data.jsonl"
+            data.write_text("".join(json.dumps(question) + "\n" for question in QUESTIONS))
+            (pathlib.Path(folder) / "own.yaml").write_text(TASK.format(name="coppice_own_task", data=data))
+            manager = lm_eval.tasks.TaskManager(include_path=folder, include_defaults=False)
+            found = lm_eval.simple_evaluate(model=model, tasks=["coppice_own_task"], task_manager=manager, log_samples=True,
+                                            bootstrap_iters=0, **more)["samples"]["coppice_own_task"]
+        return [[tuple(answer) for answer in sample["filtered_resps"]] for sample in sorted(found, key=lambda s: s["doc_id"])]
+
+    def test_one_task_in_process_and_over_http(self):
+        from coppice_llm.lm_eval import CoppiceLM
+        os.environ.setdefault("OPENAI_API_KEY", "any")
+        here = CoppiceLM(str(self.llm.path), ctx=4096, cache_ram=256, packed_ram=0, add_bos=False)
+        self.addCleanup(here.llm.close)
+        in_process = self.samples(here)
+        server = self.llm.serve()
+        remote = self.samples("local-completions", model_args={
+            "model": "any", "base_url": server.url + "/v1/completions", "tokenizer_backend": "remote", "max_retries": 1,
+            "batch_size": 1})
+        self.assertEqual(in_process, remote)
+        self.assertEqual([len(answers) for answers in in_process], [3, 2])
+
+
+if __name__ == "__main__":
+    unittest.main()
