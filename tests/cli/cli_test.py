@@ -204,6 +204,15 @@ class Others(Case):
         for word in ["ftp", "sliminfer", "eta", "arXiv", "block"]:
             self.assertIn(word, out)
 
+    def test_methods_tells_of_one(self):
+        whole = self.good("methods")
+        names = re.findall(r"^([a-z0-9]+): ", whole, re.MULTILINE)
+        self.assertEqual("".join(self.good("methods", name) + "\n" for name in names), whole[:whole.index("Join methods")])
+        self.assertIn("loss", self.good("methods", "auto"))
+        self.assertIn("no pruning", self.good("methods", "none"))
+        self.bad("methods", "copice", says=["methods: no method 'copice': did you mean coppice? There are none, lazyllm"])
+        self.bad("methods", "coppice", "ftp", code=2, says=["ftp"])
+
     def test_selective_context(self):
         spec = f"selective:model={MODEL},keep=0.5"
         answer = json.loads(self.good("run", "-m", MODEL, "-f", PROMPT_2K, "-n", "1", "--temp", "0", "--prune", spec, "--json"))
