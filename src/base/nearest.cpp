@@ -34,7 +34,7 @@ std::string Nearest(std::string_view word, std::span<const std::string> known) {
   constexpr size_t kLongest = 64;  // of a word: a request may send any
   if (word.size() > kLongest) return "";
   std::string nearest;
-  size_t best = (word.size() + 2) / 3 + 1;
+  size_t best = word.size() <= 4 ? 2 : word.size() <= 7 ? 3 : 4;
   for (const std::string& one : known) {
     if (one == word || one.size() > kLongest) continue;
     const size_t distance = word.size() >= 3 && one.starts_with(word) ? 1 : DistanceOf(word, one);

@@ -23,7 +23,9 @@ TEST(Nearest, IsWhatWasMeant) {
                                                        {"coppice", ""},
                                                        {"", ""},
                                                        {"x", ""},
-                                                       {"la", ""}};
+                                                       {"la", ""},
+                                                       {"seep", "keep"},
+                                                       {"seed", ""}};
   for (const auto& [word, meant] : words) EXPECT_EQ(Nearest(word, known), meant) << word;
   EXPECT_EQ(Nearest(std::string(100'000, 'c'), known), "");
   EXPECT_EQ(Nearest("coppice", {}), "");
