@@ -77,6 +77,7 @@ int Main(int argc, char** argv) {
   app.set_version_flag("--version", VersionText);
   app.footer("Each command explains itself: coppice run --help");
   coppice::cli::AddRun(app);
+  coppice::cli::AddChat(app);
   coppice::cli::AddCompare(app);
   coppice::cli::AddBench(app);
 #ifndef COPPICE_SMALL
