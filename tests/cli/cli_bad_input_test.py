@@ -127,7 +127,7 @@ class BadFiles(Case):
             for old, new, says in [(b"llama-bpe", b"llama-bpx", 'is "llama-bpx"'), (b"tokenizer.ggml.pre", b"tokenizer.ggml.prx", "is missing")]:
                 self.assertEqual(whole.count(old), 1)
                 path.write_bytes(whole.replace(old, new))
-                for command in [["run", "-p", "x", "-n", "1", "-m"], ["inspect"], ["tokenize", "-p", "x", "-m"]]:
+                for command in [["run", "-q", "-p", "x", "-n", "1", "-m"], ["inspect"], ["tokenize", "-p", "x", "-m"]]:
                     done = run(*command, str(path))
                     self.assertEqual(done.returncode, 0, done.stderr)
                     self.assertIn(f"warning: {path}: tokenizer.ggml.pre {says}", done.stderr.decode())
