@@ -141,7 +141,8 @@ int FollowOrAbort(coppice::Comm& world) {
 }  // namespace
 
 int coppice::cli::Program(int argc, char** argv) {
-  // A closed stdin is an empty one: else the next file that is opened would get its number, and be read as it.
+  // A closed stdin is an empty one: else the next file that is opened would get its number, and be read
+  // as it.
   if (fcntl(STDIN_FILENO, F_GETFD) == -1 && open("/dev/null", O_RDONLY) == -1)
     return Fail("stdin is closed", 1);
   try {

@@ -83,8 +83,8 @@ bool IsChat(const PromptOptions& options, const Tokenizer& tokenizer);
 void TellChat(const PromptOptions& options, const Tokenizer* tokenizer, const std::string& model);
 
 // The prompt's tokens, with BOS, and with the chat template if IsChat(); and the question's place in it. Of
-// QuestionOptions::asks the first follows the prompt. Throws Error if the model has no tokenizer or no template, or the question is not in the
-// prompt.
+// QuestionOptions::asks the first follows the prompt. Throws Error if the model has no tokenizer or no
+// template, or the question is not in the prompt.
 ChatPrompt TokenizePrompt(const PromptOptions& options, const Tokenizer* tokenizer, const std::string& model,
                           bool add_special = true);
 

@@ -1,5 +1,5 @@
-// The options that say where in the prompt the question is: --question and --query-span; and --ask, which adds
-// one.
+// The options that say where in the prompt the question is: --question and --query-span; and --ask, which
+// adds one.
 #pragma once
 
 #include <CLI/CLI.hpp>
