@@ -92,6 +92,11 @@ class Engine {
   // Throws PruneError if several processes load this model, and the policy cannot be split over them.
   void CheckProcesses(const PruneChoice& choice) const;
 
+  // Throws PruneError or Error for a setting that requests cannot be answered with, of any length: unknown
+  // names and values, files that cannot be read, second models that do not fit, several processes. Opens
+  // these files. Call it between requests.
+  void CheckSetting(std::string_view spec);
+
   // In a process other than 0: prefills a prompt together with process 0, which called Generate.
   void Assist(const Request& request);
 

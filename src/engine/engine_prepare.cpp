@@ -70,6 +70,24 @@ void Engine::CheckProcesses(const PruneChoice& choice) const {
     throw PruneError("{}: does not go with {} processes: {}", choice.spec, comm_->size(), why);
 }
 
+void Engine::CheckSetting(std::string_view spec) {
+  const ModelShape& shape = transformer_.config().shape;
+  const DType cache = backend_->cache_dtype();
+  for (const int64_t tokens : {int64_t{1}, context_}) {  // some methods act on long prompts only
+    MethodContext context{.shape = shape,
+                          .tokens = tokens,
+                          .parked_bytes = ParkedBytes(shape, cache),
+                          .layer_bytes = LayerBytes(shape, cache)};
+    if (tokenizer_) {
+      context.pieces = [] { return std::vector<std::string>(); };
+      context.open_scorer = [this](const std::string& path) { return Scorer(path), TokenScores(); };
+      context.open_words = [this](const std::string& path) { return WordsOf(path), WordReader(); };
+      context.open_draft = [this](const std::string& path) { return DraftOf(path), Draft(); };
+    }
+    CheckProcesses(MakePolicy(ResolvePrune(spec, tokens, PromptStates::kDiscarded).spec, context, {}));
+  }
+}
+
 void Engine::PreferDense(Run& run, const DocumentCache& documents) {
   const Request& request = run.request;
   const int64_t dense = documents.DenseTokens(request.tokens, transformer_.config().shape.layer_count(),

@@ -186,6 +186,7 @@ EvalResult Evaluate(const EvalOptions& options, const std::string& model, Engine
                     const std::atomic<bool>* cancelled,
                     const std::function<void(const EvalProgress& progress)>& progress) {
   Check(options, engine);
+  for (const std::string& setting : options.prune) engine.CheckSetting(setting);
   std::error_code failed;
   std::filesystem::create_directories(options.folder, failed);
   if (failed) throw Error("[eval] {}: cannot make the folder: {}", options.folder, failed.message());

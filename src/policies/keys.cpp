@@ -5,6 +5,8 @@
 #include <cmath>
 #include <utility>
 
+#include "base/nearest.h"
+
 namespace coppice {
 
 Keys::Keys(Row row) {
@@ -66,9 +68,12 @@ void Keys::Read(const MethodSpec& spec) {
   for (const auto& [key, value] : spec.values) {
     const auto is_key = [&name = key](const Row& row) { return row.help.name == name; };
     if (std::any_of(rows_.begin(), rows_.end(), is_key)) continue;
-    std::string known;
-    for (const Row& row : rows_) known += (known.empty() ? "" : ", ") + row.help.name;
-    throw PruneError("{}: unknown key '{}'; it has {}", spec.name, key, known);
+    std::vector<std::string> known;
+    for (const Row& row : rows_) known.push_back(row.help.name);
+    const std::string names = fmt::format("{}", fmt::join(known, ", "));
+    const std::string meant = Nearest(key, known);
+    if (meant.empty()) throw PruneError("{}: unknown key '{}'; it has {}", spec.name, key, names);
+    throw PruneError("{}: unknown key '{}': did you mean {}? It has {}", spec.name, key, meant, names);
   }
   for (const Row& row : rows_) {
     const auto given = spec.values.find(row.help.name);

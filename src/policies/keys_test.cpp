@@ -125,7 +125,8 @@ TEST(Keys, WordsAndUnknownKeys) {
   EXPECT_EQ(TextOf("m:mean=1"), "m: mean=1 is not there; it can be mean, none");
   EXPECT_EQ(TextOf("m:colour=pink"), "m: colour=pink is not there; it can be green, red, blue");
   EXPECT_EQ(TextOf("m:hole=1"),
-            "m: unknown key 'hole'; it has whole, share, seed, layers, keep, pools, mean, colour");
+            "m: unknown key 'hole': did you mean whole? It has whole, share, seed, layers, keep, pools, "
+            "mean, colour");
 }
 
 TEST(Keys, AFileMayBeLeftOut) {

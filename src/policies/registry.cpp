@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/nearest.h"
 #include "policies/methods/coppice.h"
 #include "policies/methods/drop.h"
 #include "policies/methods/fastkv.h"
@@ -65,15 +66,6 @@ const std::vector<MethodInfo>& MethodList() {
       DropMethod(),
   };
   return methods;
-}
-
-const MethodInfo& FindMethod(const std::string& name) {
-  std::string names;
-  for (const MethodInfo& method : MethodList()) {
-    if (method.name == name) return method;
-    names += fmt::format(", {}", method.name);
-  }
-  throw PruneError("no method '{}'; there are none{}", name, names);
 }
 
 // Two traits that cannot be combined, in either order, and why.
@@ -193,6 +185,19 @@ PruneChoice MakeChoice(const std::vector<MethodSpec>& methods, const MethodConte
 }
 
 }  // namespace
+
+const MethodInfo& FindMethod(std::string_view name) {
+  std::string names;
+  std::vector<std::string> known = {"none", "auto"};
+  for (const MethodInfo& method : MethodList()) {
+    if (method.name == name) return method;
+    names += fmt::format(", {}", method.name);
+    known.emplace_back(method.name);
+  }
+  const std::string meant = Nearest(name, known);
+  if (meant.empty()) throw PruneError("no method '{}'; there are none{}", name, names);
+  throw PruneError("no method '{}': did you mean {}? There are none{}", name, meant, names);
+}
 
 std::span<const MethodInfo> Methods() { return MethodList(); }
 

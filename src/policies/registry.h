@@ -18,6 +18,8 @@ namespace coppice {
 
 // In the order in which `coppice methods` lists them.
 std::span<const MethodInfo> Methods();
+// Throws PruneError, with the name that may be meant.
+const MethodInfo& FindMethod(std::string_view name);
 
 // A whole --prune spec for one prompt.
 struct PruneChoice {

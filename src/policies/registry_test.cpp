@@ -138,7 +138,11 @@ TEST(MakePolicy, WholeSentencesNeedTheTextOfTheTokens) {
 
 TEST(MakePolicy, RefusesWhatItCannotDo) {
   const std::pair<const char*, const char*> bad[] = {
-      {"h3o", "no method 'h3o'; there are none, lazyllm, ftp, sdtp, sliminfer, coppice, random, "},
+      {"h3o",
+       "no method 'h3o': did you mean h2o? There are none, lazyllm, ftp, sdtp, sliminfer, coppice, random, "},
+      {"lazzy", "no method 'lazzy'; there are none, lazyllm, "},
+      {"atuo", "did you mean auto?"},
+      {"ftp:etta=1", "ftp: unknown key 'etta': did you mean eta? It has eta, dense, "},
       {"ftp+none", "no method 'none'"},
       {"FTP", "no method 'FTP'"},
       {"ftp:eta=0", "ftp: eta=0 is not a number from 1e-06 to 1"},

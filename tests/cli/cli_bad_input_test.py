@@ -28,7 +28,7 @@ class Usage(Case):
         self.bad(*base, "--top-p", "0", says=["--top-p"])
         self.bad(*base, "--temp", "nan", says=["--temp"])
         self.bad(*base, "-n", "-5", says=["--predict"])
-        for spec, part in [("lazy", "no method 'lazy'"), ("ftp:etta=1", "unknown key 'etta'"), ("ftp:eta=2", "eta=2"),
+        for spec, part in [("lazy", "no method 'lazy': did you mean lazyllm?"), ("ftp:etta=1", "unknown key 'etta': did you mean eta?"), ("ftp:eta=2", "eta=2"),
                            ("ftp:eta=nan", "eta=nan"), ("sliminfer:layers=10", "layers=10"), ("sliminfer:layers=6/4", "ascend"),
                            ("sliminfer:keep=1/2", "keep has 2 values"), ("ftp+ftp", "'ftp' stands twice"), ("", "name is missing")]:
             self.bad(*base, "--prune", spec, says=["--prune", part])
@@ -127,7 +127,7 @@ class BadFiles(Case):
             for old, new, says in [(b"llama-bpe", b"llama-bpx", 'is "llama-bpx"'), (b"tokenizer.ggml.pre", b"tokenizer.ggml.prx", "is missing")]:
                 self.assertEqual(whole.count(old), 1)
                 path.write_bytes(whole.replace(old, new))
-                for command in [["run", "-p", "x", "-n", "1", "-m"], ["inspect"], ["tokenize", "-p", "x", "-m"]]:
+                for command in [["run", "-q", "-p", "x", "-n", "1", "-m"], ["inspect"], ["tokenize", "-p", "x", "-m"]]:
                     done = run(*command, str(path))
                     self.assertEqual(done.returncode, 0, done.stderr)
                     self.assertIn(f"warning: {path}: tokenizer.ggml.pre {says}", done.stderr.decode())

@@ -208,6 +208,12 @@ class Eval(Case):
             self.bad("eval", "niah", *out, "--lengths", "0", code=2, says=["--lengths"])
             self.bad("eval", "niah", *out, "--samples", "0", code=2, says=["--samples"])
             self.bad("eval", "niah", *out, "--prune", "what", says=["what"])
+            # Of the third setting, too, before the first sample.
+            for wrong, says in [("selective:model=/none.gguf", "/none.gguf"), ("sdtp:file=/none.safetensors", "/none.safetensors"),
+                                ("specprefill:draft=/none.gguf", "/none.gguf"), ("ftp:eta=7", "eta=7")]:
+                self.bad("eval", "niah", *out, "--prune", "ftp", "--prune", "coppice", "--prune", wrong, says=[says])
+                self.assertFalse(os.path.exists(f"{folder}/out/samples.jsonl"))
+                self.bad("compare", "-m", MODEL, "-f", PROMPT_2K, "-r", "1000", "--prune", "ftp", "--baseline", wrong, says=[says])
             self.bad("eval", "niah", "-m", MODEL, "-o", "/dev/null/x", says=["/dev/null/x"])
             pathlib.Path(f"{folder}/empty.txt").write_text("")
             self.bad("eval", "niah", *out, "--haystack", f"{folder}/empty.txt", says=["empty.txt"])

@@ -80,20 +80,36 @@ class Run(Case):
             self.assertEqual(done.returncode, 0, done.stderr)
             return done.stderr.decode()
         short, long = ["-p", "Hello"], ["-f", PROMPT_2K]
+        read = r"^read 4 tokens in [\d.]+ s; wrote 2 tokens, [\d.]+ a second \(cut at 2 tokens: -n\)$"
         lines = said(*short, "--prune", "ftp").splitlines()
         self.assertEqual(len(lines), 2, lines)
         self.assertRegex(lines[0], r"^stands aside: ftp: 4 prompt tokens are below its break-even of 1024$")
-        self.assertRegex(lines[1], r"^prune ftp:.*: stood aside: ftp: 4 prompt tokens are below its break-even of 1024$")
+        self.assertRegex(lines[1], read)
+        lines = said(*short, "--prune", "ftp", "-v").splitlines()
+        self.assertEqual(len(lines), 3, lines)
+        self.assertRegex(lines[2], r"^prune ftp:.*: stood aside: ftp: 4 prompt tokens are below its break-even of 1024$")
         lines = said(*long, "--prune", "coppice").splitlines()
         self.assertEqual(len(lines), 1, lines)
-        self.assertRegex(lines[0], r"^prune coppice:.*: kept \d+ % / \d+ % of the dense KV / FFN rows, \d+ % of the FLOPs, KV .* of .*$")
+        self.assertRegex(lines[0], r"^read \d,\d\d\d tokens in [\d.]+ s; \d+ % of the work of a full read; wrote 2 tokens, ")
+        lines = said(*long, "--prune", "coppice", "--verbose").splitlines()
+        self.assertEqual(len(lines), 2, lines)
+        self.assertRegex(lines[1], r"^prune coppice:.*: kept \d+ % / \d+ % of the dense KV / FFN rows, \d+ % of the FLOPs, KV .* of .*$")
         lines = said(*long, "--prune", "random:keep=0.3,min=0", "--fallback", "1").splitlines()
-        self.assertEqual(len(lines), 1, lines)
-        self.assertRegex(lines[0], r"^prune: answered densely: .* below 1 \(random:")
+        self.assertEqual(len(lines), 2, lines)
+        self.assertRegex(lines[1], r"^prune: answered densely: .* below 1 \(random:")
         for quiet in (["-q"], ["--quiet"], ["--json"]):
             for prune in ("ftp", "auto", "coppice"):
                 self.assertEqual(said(*short, "--prune", prune, *quiet), "")
-        self.assertEqual(said(*short), "")
+        self.assertRegex(said(*short), read)
+        self.assertIn("; wrote 0 tokens (cut at 0 tokens: the context is full, -c)", said(*short, "-c", "4"))
+        self.assertIn("tokens from the document cache; ", re.sub(r"(\d+) tokens of them", "tokens", said(*long, "--ask", "Who?", "--ask", "When?"))
+                      .replace(" of them", ""))
+
+    def test_the_share_of_the_work_is_the_ledgers(self):
+        done = run("run", "-m", MODEL, "-f", PROMPT_2K, "-n", "1", "--temp", "0", "--prune", "coppice")
+        prune = json.loads(self.good("run", "-m", MODEL, "-f", PROMPT_2K, "-n", "1", "--temp", "0", "--prune", "coppice", "--json"))["prune"]
+        share = int(re.search(r"; (\d+) % of the work", done.stderr.decode())[1])  # one token: no work but the read's
+        self.assertAlmostEqual(share, 100 * prune["flops"] / prune["flops_dense"], delta=0.51)
 
     def test_says_it_before_the_read(self):
         """The line is there while the prompt is still read: nothing was generated, and the process is stopped."""
@@ -148,7 +164,7 @@ class Run(Case):
         os.close(ours)
         self.assertEqual(done.returncode, 0)
         self.assertRegex(shown.decode(), r"prefill  layer \d+/10  \[#*-*\] +\d+ %")
-        self.assertIn("prompt tokens, first token after", shown.decode())
+        self.assertRegex(shown.decode(), r"\nread [\d,]+ tokens in [\d.]+ s; wrote 2 tokens")
 
 
 class Documents(Case):
@@ -203,6 +219,15 @@ class Others(Case):
         out = self.good("methods")
         for word in ["ftp", "sliminfer", "eta", "arXiv", "block"]:
             self.assertIn(word, out)
+
+    def test_methods_tells_of_one(self):
+        whole = self.good("methods")
+        names = re.findall(r"^([a-z0-9]+): ", whole, re.MULTILINE)
+        self.assertEqual("".join(self.good("methods", name) + "\n" for name in names), whole[:whole.index("Join methods")])
+        self.assertIn("loss", self.good("methods", "auto"))
+        self.assertIn("no pruning", self.good("methods", "none"))
+        self.bad("methods", "copice", says=["methods: no method 'copice': did you mean coppice? There are none, lazyllm"])
+        self.bad("methods", "coppice", "ftp", code=2, says=["ftp"])
 
     def test_selective_context(self):
         spec = f"selective:model={MODEL},keep=0.5"
@@ -357,7 +382,19 @@ class Chat(Case):
     def test_chatml_where_the_model_has_no_template(self):
         done = run("run", "-m", MODEL, "--chat", "-p", "Hi", "-n", "1", "--json")
         self.assertEqual(done.returncode, 0)
-        self.assertRegex(done.stderr.decode(), r"^note: .*coppice-mini-f16.gguf has no chat template, so the chat is written in ChatML\n$")
+        self.assertRegex(done.stderr.decode(), r"^warning: .*coppice-mini-f16.gguf has no chat template, so the chat is written in ChatML; .*\n$")
+        self.assertEqual(run("run", "-m", MODEL, "-p", "Hi", "--ask", "Who?", "-n", "1", "--json").stderr, b"")  # no chat
+
+    def test_a_context_beyond_training(self):
+        trained = int(re.search(r"context +(\d+)", self.good("inspect", MODEL))[1])
+        base = ["run", "-m", MODEL, "-p", "Hi", "-n", "1", "--json"]
+        self.good(*base, "-c", str(trained))
+        done = run(*base, "-c", str(trained + 1))
+        self.assertEqual(done.returncode, 0)
+        self.assertRegex(done.stderr.decode(), rf"^warning: --ctx-size {trained + 1}: .* was trained for {trained} positions, .*\n$")
+
+    def test_chatml_ids(self):
+        done = run("run", "-m", MODEL, "--chat", "-p", "Hi", "-n", "1", "--json")
         ids = json.loads(self.good("tokenize", "-m", MODEL, "--ids", "-p", "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"))
         self.assertEqual(json.loads(done.stdout)["prompt_tokens"], len(ids))
 
@@ -510,6 +547,65 @@ class Ask(Case):
         self.assertEqual(process.stderr.read(), b"coppice: interrupted\n")
         for pipe in (process.stdin, process.stdout, process.stderr):
             pipe.close()
+
+
+class Session(Case):
+    """coppice chat, with a pipe as its terminal."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.model, self.file = f"{folder.name}/chat.gguf", f"{folder.name}/report.txt"
+        write_chat_model(MODEL, self.model)
+        pathlib.Path(self.file).write_text("Ada is tall. Hugo is wise.\n" * 20)
+        self.base = ["-m", self.model, "--temp", "0", "-n", "6", "--ignore-eos"]
+
+    def say(self, lines, *args):
+        return run("chat", *self.base, *args, input=lines.encode())
+
+    def test_answers_know_what_was_said(self):
+        done = self.say("Who is tall?\n\n  \nAnd who is wise?\n/exit\nNever asked\n", "-f", self.file, "--system", "Be brief.")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        first, second = re.fullmatch(r"> Who is tall\?\n(.*)\n> And who is wise\?\n(.*)\n", done.stdout.decode(), re.DOTALL).groups()
+        messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": pathlib.Path(self.file).read_text()}]
+        for question, answer in (("Who is tall?", first), ("And who is wise?", second)):
+            with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+                json.dump(messages, file)
+                file.flush()
+                want = self.good("run", *self.base, "--messages", file.name, "--ask", question)
+            self.assertEqual(answer + "\n", want)
+            messages += [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+        said = done.stderr.decode().splitlines()
+        self.assertEqual(len(said), 2, said)
+        self.assertRegex(said[0], r"^read \d+ tokens in .* \(cut at 6 tokens: -n\)$")
+        self.assertRegex(said[1], r"^read \d+ tokens in .* s, \d+ tokens of them from the document cache; \d+ % of the work")
+
+    def test_ends_and_errors(self):
+        done = self.say("", "-q")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, b"", b""))
+        done = self.say("Who?", "-q")  # a last line without an end
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+        self.assertTrue(done.stdout.startswith(b"> Who?\n"))
+        done = self.say("much too long " * 200 + "\nWho?\n", "-q", "-c", "64")  # the session goes on
+        self.assertEqual(done.returncode, 0)
+        self.assertRegex(done.stderr.decode(), r"\Acoppice: .*64.*\n\Z")
+        self.assertRegex(done.stdout.decode(), r"\n> Who\?\n.+\n\Z")
+        self.bad("chat", *self.base, "-f", "-", says=["-f -"])
+        self.bad("chat", *self.base, "-f", "/none.txt", says=["/none.txt"])
+        self.bad("chat", *self.base, "--prune", "copice", says=["did you mean coppice?"])
+        self.assertRegex(run("chat", "-m", MODEL).stderr.decode(), r"\Awarning: .* has no chat template, .*\n\Z")
+
+    def test_an_interrupt_stops_the_answer_alone(self):
+        process = subprocess.Popen([PROGRAM, "chat", "-m", self.model, "--ignore-eos", "--temp", "0", "-q"],
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process.stdin.write(b"First?\n")
+        process.stdin.flush()
+        self.assertEqual(process.stdout.readline(), b"> First?\n")
+        self.assertTrue(process.stdout.read(1))  # it answers, and would go on until the context is full
+        process.send_signal(signal.SIGINT)
+        process.stdin.write(b"/exit\n")
+        _, err = process.communicate(timeout=60 * patience(PROGRAM))
+        self.assertEqual((process.returncode, err), (0, b""))
 
 
 class Traces(Case):

@@ -6,6 +6,7 @@
 namespace coppice::cli {
 
 void AddRun(CLI::App& app);
+void AddChat(CLI::App& app);
 void AddCompare(CLI::App& app);
 void AddBench(CLI::App& app);
 void AddEval(CLI::App& app);

@@ -93,6 +93,10 @@ void Compare(const CompareOptions& o) {
   if (o.prompt.question.asks.size() > 1) throw Error("--ask: compare takes one question");
   const std::unique_ptr<Engine> engine = LoadEngine(o.model.model, o.model.engine);
   TellChat(o.prompt, engine->tokenizer(), o.model.model);
+  // An invalid setting is an error now, and not after the rounds of those in front of it.
+  for (const std::vector<std::string>& settings : {o.prune, o.baseline}) {
+    for (const std::string& setting : settings) engine->CheckSetting(setting);
+  }
   const ChatPrompt prompt = TokenizePrompt(o.prompt, engine->tokenizer(), o.model.model);
   const std::vector<ComparedArm> arms = RunArms(o, *engine, prompt);
   const double dense = SpreadOf(arms.front().ttft_ms).median;

@@ -252,21 +252,43 @@ void TokenizeText(const TokenizeOptions& o) {
   fmt::print("{} tokens\n", tokens.size());
 }
 
+void PrintMethod(const MethodInfo& method) {
+  fmt::print("{}: {}\n  {}\n", method.name, method.summary, method.paper);
+  Table table({"  key", "default", "range", "meaning"}, {false, false, false, false});
+  for (const MethodKey& key : method.keys) {
+    table.Add({fmt::format("  {}", key.name), std::string(key.fallback), std::string(key.range),
+               std::string(key.meaning)});
+  }
+  fmt::print("{}", table.Text());
+}
+
+constexpr const char* kAboutAuto =
+    "auto is the setting that coppice tune found for the model, with at most the allowed loss:\n"
+    "  --prune auto:loss=5%\n";
+
 void ListMethods() {
   for (const MethodInfo& method : Methods()) {
-    fmt::print("{}: {}\n  {}\n", method.name, method.summary, method.paper);
-    Table table({"  key", "default", "range", "meaning"}, {false, false, false, false});
-    for (const MethodKey& key : method.keys) {
-      table.Add({fmt::format("  {}", key.name), std::string(key.fallback), std::string(key.range),
-                 std::string(key.meaning)});
-    }
-    fmt::print("{}\n", table.Text());
+    PrintMethod(method);
+    fmt::print("\n");
   }
   fmt::print(
       "Join methods with +, keys with commas, lists with slashes:\n"
       "  --prune sliminfer:layers=5/10/14,keep=8192/4096/2048+ftp:dense=4,eta=0.9\n"
-      "auto is the setting that coppice tune found for the model, with at most the allowed loss:\n"
-      "  --prune auto:loss=5%\n");
+      "{}",
+      kAboutAuto);
+}
+
+void TellMethod(const std::string& name) {
+  if (name.empty()) return ListMethods();
+  if (name == "auto") return fmt::print("{}", kAboutAuto);
+  if (name == "none") return fmt::print("none: no pruning, the default\n");
+  const MethodInfo* method = nullptr;
+  try {
+    method = &FindMethod(name);
+  } catch (const PruneError& error) {
+    throw Error("methods: {}", error.what());  // no option is wrong
+  }
+  PrintMethod(*method);
 }
 
 }  // namespace
@@ -293,9 +315,10 @@ void AddTokenize(CLI::App& app) {
 }
 
 void AddMethods(CLI::App& app) {
-  app.add_subcommand("methods", "the pruning methods, their papers and settings")->callback([] {
-    ListMethods();
-  });
+  auto name = std::make_shared<std::string>();
+  CLI::App* methods = app.add_subcommand("methods", "the pruning methods, their papers and settings");
+  methods->add_option("name", *name, "this one alone");
+  methods->callback([name] { TellMethod(*name); });
 }
 
 void AddSynth(CLI::App& app) {

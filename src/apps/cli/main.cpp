@@ -77,6 +77,7 @@ int Main(int argc, char** argv) {
   app.set_version_flag("--version", VersionText);
   app.footer("Each command explains itself: coppice run --help");
   coppice::cli::AddRun(app);
+  coppice::cli::AddChat(app);
   coppice::cli::AddCompare(app);
   coppice::cli::AddBench(app);
 #ifndef COPPICE_SMALL
@@ -140,8 +141,8 @@ int FollowOrAbort(coppice::Comm& world) {
 }  // namespace
 
 int coppice::cli::Program(int argc, char** argv) {
-  // A closed stdin is an empty one: else the next file that is opened would get its number, and be read as
-  // it.
+  // A closed stdin is an empty one: else the next file that is opened would get its number, and be read
+  // as it.
   if (fcntl(STDIN_FILENO, F_GETFD) == -1 && open("/dev/null", O_RDONLY) == -1)
     return Fail("stdin is closed", 1);
   try {

@@ -58,6 +58,13 @@ std::string PlainText(const PromptOptions& o) {
 std::unique_ptr<Engine> LoadEngine(const std::string& path, const EngineOptions& options) {
   std::unique_ptr<Engine> engine = Engine::Load(path, options);
   TellNote(engine->tokenizer());
+  const int64_t trained = engine->model().config().context;
+  if (trained > 0 && options.context > trained) {
+    fmt::print(stderr,
+               "warning: --ctx-size {}: {} was trained for {} positions, and what it says beyond them may be "
+               "worthless\n",
+               options.context, path, trained);
+  }
   return engine;
 }
 
@@ -293,7 +300,11 @@ bool IsChat(const PromptOptions& o, const Tokenizer& tokenizer) {
 
 void TellChat(const PromptOptions& o, const Tokenizer* tokenizer, const std::string& model) {
   if (tokenizer != nullptr && o.is_chat() && tokenizer->chat_template().empty())
-    fmt::print(stderr, "note: {} has no chat template, so the chat is written in ChatML\n", model);
+    fmt::print(
+        stderr,
+        "warning: {} has no chat template, so the chat is written in ChatML; a base model goes on with a "
+        "text, and does not answer\n",
+        model);
 }
 
 ChatPrompt TokenizePrompt(const PromptOptions& o, const Tokenizer* tokenizer, const std::string& model,

@@ -70,6 +70,9 @@ std::unique_ptr<Engine> LoadEngine(const std::string& path, const EngineOptions&
 // Says on stderr what a user should know about how the tokenizer's files were read, if anything.
 void TellNote(const Tokenizer* tokenizer);
 
+// A file as a text. Throws Error if it cannot be read.
+std::string ReadTextFile(const std::string& path);
+
 // The prompt's text: -p, or the file of -f, or stdin, which "-f -" names and which counts without both if it
 // is no terminal. Throws Error if there is no text, except with --ask, or the file is unreadable.
 std::string ReadPrompt(const PromptOptions& options);

@@ -67,6 +67,37 @@ std::string LinesBefore(const ChosenRun& chosen) {
   return lines;
 }
 
+namespace {
+
+// "6,621 tokens".
+std::string TokensText(int64_t tokens) {
+  std::string digits = fmt::format("{}", tokens);
+  for (auto at = std::ssize(digits) - 3; at > 0; at -= 3) digits.insert(static_cast<size_t>(at), ",");
+  return digits + (tokens == 1 ? " token" : " tokens");
+}
+
+}  // namespace
+
+std::string AnswerLine(const Answer& answer, int64_t most) {
+  const Ledger& ledger = answer.ledger;
+  const double seconds = answer.ttft_ms / 1000;
+  std::string line =
+      fmt::format("read {} in {} s", TokensText(ledger.prompt_tokens()),
+                  seconds < 1 ? fmt::format("{:.1g}", seconds) : fmt::format("{:.1f}", seconds));
+  if (answer.cached_tokens() > 0)
+    line += fmt::format(", {} of them from the document cache", TokensText(answer.cached_tokens()));
+  const std::string work =
+      fmt::format("{:.0f} %", 100 * ledger.prefill_flops() / ledger.prefill_flops_dense());
+  if (work != "100 %") line += fmt::format("; {} of the work of a full read", work);
+  const auto written = std::ssize(answer.tokens);
+  line += fmt::format("; wrote {}", TokensText(written));
+  if (written > 1) line += fmt::format(", {:.1f} a second", answer.decode_tokens_per_second);
+  if (answer.finish_reason == "length")
+    line += fmt::format(" (cut at {}: {})", TokensText(written),
+                        written == most ? "-n" : "the context is full, -c");
+  return line;
+}
+
 std::string PruneLine(const Answer& answer) {
   if (answer.fell_back) return fmt::format("prune: {}", answer.prune_reason);
   const std::string aside =

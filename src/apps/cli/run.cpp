@@ -33,16 +33,9 @@ struct RunOptions {
   std::string doc_cache;
   bool json = false;
   bool quiet = false;
+  bool verbose = false;
   bool only_if_it_pays = true;
 };
-
-void PrintSummary(const Answer& answer, int64_t prompt_tokens) {
-  fmt::print(stderr, "\n{} prompt tokens, first token after {:.0f} ms; {} generated ({}), {:.1f} tokens/s\n",
-             prompt_tokens, answer.ttft_ms, answer.tokens.size(), answer.finish_reason,
-             answer.decode_tokens_per_second);
-  if (answer.cached_tokens() > 0)
-    fmt::print(stderr, "{} tokens taken from the document cache\n", answer.cached_tokens());
-}
 
 // Puts the answer's thinking in a member of its own.
 void TellThinking(const Answer& answer, AnswerReader& reader, nlohmann::ordered_json& json) {
@@ -59,6 +52,15 @@ void FlushDocuments(Engine& engine) {
   engine.documents()->Flush();
   const std::string error = engine.documents()->stats().last_error;
   if (!error.empty()) fmt::print(stderr, "warning: {}\n", error);
+}
+
+// What stderr gets after an answer; a pipe gets the same, for who reads it later.
+void TellAfter(const RunOptions& o, const Answer& answer, const Engine& engine) {
+  if (StderrIsTerminal()) fmt::print(stderr, "\n");
+  if (StderrIsTerminal() && HeadIsAbsent(engine)) fmt::print(stderr, "note: {}\n", kHeadIsAbsent);
+  fmt::print(stderr, "{}\n", AnswerLine(answer, o.generate.predict));
+  const std::string pruned = PruneLine(answer);
+  if (!pruned.empty() && (o.verbose || answer.fell_back)) fmt::print(stderr, "{}\n", pruned);
 }
 
 // Answers one prompt; with --json returns what to print.
@@ -104,12 +106,7 @@ nlohmann::ordered_json AnswerPrompt(const RunOptions& o, const PromptOptions& as
   } else {
     writer.Write(reader.Flush());
     writer.End();
-    const bool summary = says && StderrIsTerminal();
-    if (summary && HeadIsAbsent(engine)) fmt::print(stderr, "note: {}\n", kHeadIsAbsent);
-    if (summary) PrintSummary(answer, static_cast<int64_t>(prompt.tokens.size()));
-    // Printed even if stderr is no terminal: who asks for pruning must see what came of it.
-    const std::string pruned = PruneLine(answer);
-    if (says && !pruned.empty()) fmt::print(stderr, "{}\n", pruned);
+    if (says) TellAfter(o, answer, engine);
   }
   return json;
 }
@@ -180,6 +177,7 @@ void AddRun(CLI::App& app) {
                   "a folder that keeps the computed beginnings of prompts for later prompts, up to 16 GiB");
   AddPruneWhen(*run, o->only_if_it_pays);
   run->add_flag("-q,--quiet", o->quiet, "nothing on stderr but warnings and errors");
+  run->add_flag("-v,--verbose", o->verbose, "also the method\'s whole setting and what it kept");
   run->add_flag(
       "--json", o->json,
       "print one JSON object with the text and the run's figures; with several --ask a list of them");

@@ -43,8 +43,10 @@ bool StderrIsTerminal() { return isatty(STDERR_FILENO) == 1; }
 
 bool StdinIsTerminal() { return isatty(STDIN_FILENO) == 1; }
 
-std::string ReadStdin() {
-  std::string text;
+namespace {
+
+// What of stdin there is, once there is any; nullopt at its end. Throws as ReadStdin.
+std::optional<std::string> ReadPart() {
   std::array<char, 1 << 16> part;
   while (true) {
     // A signal ends the wait but not a read(), and one between the check and the wait ends neither.
@@ -52,13 +54,18 @@ std::string ReadStdin() {
     if (interrupted) throw Cancelled();
     if (poll(&input, 1, 200) <= 0) continue;
     const ssize_t size = read(STDIN_FILENO, part.data(), part.size());
-    if (size == 0) return text;
-    if (size > 0) {
-      text.append(part.data(), static_cast<size_t>(size));
-    } else if (errno != EINTR && errno != EAGAIN) {
-      throw Error("stdin: cannot read: {}", std::strerror(errno));
-    }
+    if (size == 0) return std::nullopt;
+    if (size > 0) return std::string(part.data(), static_cast<size_t>(size));
+    if (errno != EINTR && errno != EAGAIN) throw Error("stdin: cannot read: {}", std::strerror(errno));
   }
+}
+
+}  // namespace
+
+std::string ReadStdin() {
+  std::string text;
+  while (const std::optional<std::string> part = ReadPart()) text += *part;
+  return text;
 }
 
 ProgressLine::ProgressLine(std::string label, double total, std::string unit)
@@ -156,9 +163,37 @@ std::string BytesText(int64_t bytes) {
 
 const std::atomic<bool>& Interrupted() { return interrupted; }
 
-void InstallInterruptHandler() {
+void InstallInterruptHandler(AfterInterrupt after) {
+  if (after == AfterInterrupt::kGoOn) {
+    std::signal(SIGINT, [](int) { interrupted = true; });
+    return;
+  }
   for (const int number : {SIGINT, SIGTERM}) {
     if (std::signal(number, OnInterrupt) == SIG_IGN) std::signal(number, SIG_IGN);  // as nohup and shells ask
+  }
+}
+
+bool ForgetInterrupt() { return interrupted.exchange(false); }
+
+std::optional<std::string> LineReader::Next() {
+  while (true) {
+    if (const size_t end = read_.find('\n'); end != std::string::npos) {
+      std::string line = read_.substr(0, end);
+      read_.erase(0, end + 1);
+      return line;
+    }
+    if (ended_) return read_.empty() ? std::nullopt : std::optional(std::exchange(read_, ""));
+    std::optional<std::string> part;
+    try {
+      part = ReadPart();
+    } catch (const Cancelled&) {
+      ForgetInterrupt();
+      read_.clear();
+      if (StdinIsTerminal()) fmt::print(stderr, "\n");
+      return "";
+    }
+    ended_ = !part;
+    if (part) read_ += *part;
   }
 }
 

@@ -58,8 +58,24 @@ class Table {
 // "1.73 GiB", "512 B".
 std::string BytesText(int64_t bytes);
 
-// Set by SIGINT or SIGTERM after InstallInterruptHandler(); a second signal ends the process at once.
+// Set by SIGINT or SIGTERM after InstallInterruptHandler(); a second signal ends the process at once. With
+// kGoOn SIGINT alone sets it, each time.
 const std::atomic<bool>& Interrupted();
-void InstallInterruptHandler();
+enum class AfterInterrupt { kEnd, kGoOn };
+void InstallInterruptHandler(AfterInterrupt after = AfterInterrupt::kEnd);
+// Unsets it; returns whether it was set.
+bool ForgetInterrupt();
+
+// Lines of stdin.
+class LineReader {
+ public:
+  // The next line without its end; nullopt behind the last. An interrupt while it waits drops what the line
+  // has so far, is forgotten, and gives an empty line.
+  std::optional<std::string> Next();
+
+ private:
+  std::string read_;
+  bool ended_ = false;
+};
 
 }  // namespace coppice::cli

@@ -294,12 +294,13 @@ TEST(QuestMethod, Settings) {
   for (const char* spec : {"quest", "quest:budget=1,page=1,dense=0,min=0", "quest:dense=32"}) {
     SettingsOf(method, spec);
   }
-  for (const auto& [spec, part] : {std::pair{"quest:budget=0", "budget=0"},
-                                   {"quest:budget=0.5", "budget=0.5"},
-                                   {"quest:page=0", "page=0"},
-                                   {"quest:page=4097", "page=4097"},
-                                   {"quest:dense=33", "dense=33 is not a whole number from 0 to 32"},
-                                   {"quest:pages=3", "unknown key 'pages'; it has budget, page, dense, min"}})
+  for (const auto& [spec, part] :
+       {std::pair{"quest:budget=0", "budget=0"},
+        {"quest:budget=0.5", "budget=0.5"},
+        {"quest:page=0", "page=0"},
+        {"quest:page=4097", "page=4097"},
+        {"quest:dense=33", "dense=33 is not a whole number from 0 to 32"},
+        {"quest:pages=3", "unknown key 'pages': did you mean page? It has budget, page, dense, min"}})
     EXPECT_THAT(RefusalOf(method, spec), HasSubstr(part)) << spec;
 
   EXPECT_EQ(MakeMethod(method, "quest:budget=64", Llama8B(), 1023).reason,
