@@ -156,6 +156,12 @@ def run_many(function: Callable[[T], R], items: Sequence[T], at_once: int, scope
         for future in concurrent.futures.as_completed(futures):
             future.result()
         return [future.result() for future in futures]
+    except Cancelled:
+        # The call that failed has cancelled the others before its own error is here; one of them may be seen first.
+        scope.cancel()
+        pool.shutdown(wait=True, cancel_futures=True)
+        causes = [future.exception() for future in futures if not future.cancelled() and future.exception()]
+        raise min(causes, key=lambda cause: isinstance(cause, Cancelled)) from None
     except BaseException:
         scope.cancel()
         raise

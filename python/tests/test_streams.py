@@ -11,6 +11,7 @@ import unittest
 from unittest import mock
 
 from coppice_llm import Cancelled, Chunk, InvalidRequest, Stream, _progress
+from coppice_llm._calls import Scope, run_many
 from coppice_llm.stream import Events
 from support import DOCUMENT, LONG, PROMPT, ModelCase
 
@@ -117,6 +118,23 @@ class Progress(ModelCase):
         with self.assertRaises(ZeroDivisionError):
             self.llm.generate([LONG, PROMPT, "a", "b", "c", "d"], progress=report, **ENDLESS)
         self.assertTrue(self.idle())
+
+    def test_the_error_of_a_list_is_that_of_the_call_which_failed(self):
+        """The others end as cancelled, and may do so before it has raised."""
+        cancelled = threading.Event()
+
+        def one(item):
+            if item:
+                cancelled.set()
+                raise Cancelled("by the other")
+            cancelled.wait()
+            time.sleep(0.2)
+            raise ZeroDivisionError
+
+        with self.assertRaises(ZeroDivisionError):
+            run_many(one, [0, 1, 1], 3, Scope())
+        with self.assertRaises(Cancelled):
+            run_many(one, [1, 1], 2, Scope())
 
     def test_interrupt(self):
         """Ctrl-C during a call reaches the caller, and ends the request."""
