@@ -11,6 +11,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 import unittest
 
 from coppice_llm import LLM
@@ -60,8 +61,7 @@ class ModelCase(unittest.TestCase):
 
     def idle(self):
         """Whether no slot computes, soon: a cancelled request ends within a tile."""
-        import time
-        for _ in range(100):
+        for _ in range(1200):
             if not any(slot["is_processing"] for slot in self.llm._get("/slots")):
                 return True
             time.sleep(0.05)

@@ -129,7 +129,7 @@ class Life(unittest.TestCase):
         stream = llm.stream(PROMPT, **ENDLESS)
         next(stream)
         llm.close()
-        thread.join(20)
+        thread.join(60)
         self.assertEqual(found, [Cancelled])
         with self.assertRaises(Cancelled):
             list(stream)
@@ -143,7 +143,7 @@ class Life(unittest.TestCase):
         gc.collect()
         self.assertGreater(len("".join(map(str, stream))), 5)
         del stream
-        for _ in range(100):
+        for _ in range(1200):
             gc.collect()
             if not folder.exists():
                 break
