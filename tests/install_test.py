@@ -5,6 +5,7 @@ Installs the build into a folder of its own, and builds examples/cpp against tha
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -57,6 +58,19 @@ class Installed(unittest.TestCase):
         program = pathlib.Path(self.folder.name) / "ask"
         run("c++", "-std=c++20", ROOT / "examples/cpp/ask.cpp", "-o", program, *flags)
         self.asks(program)
+
+    @unittest.skipUnless(shutil.which("pkg-config"), "no pkg-config")
+    def test_the_program_of_the_page(self):
+        """The C++ of docs/cpp.md, as it stands there."""
+        block = re.search(r"```cpp\n(.*?)```", (ROOT / "docs/cpp.md").read_text(encoding="utf-8"), re.DOTALL).group(1)
+        folder = pathlib.Path(self.folder.name) / "page"
+        folder.mkdir()
+        (folder / "page.cpp").write_text(block, encoding="utf-8")
+        shutil.copy(ROOT / "models/coppice-mini-f16.gguf", folder / "model.gguf")
+        env = {**os.environ, "PKG_CONFIG_PATH": str(self.library / "pkgconfig"), "LD_LIBRARY_PATH": str(self.library)}
+        flags = run("pkg-config", "--cflags", "--libs", "coppice", env=env).split()
+        run("c++", "-std=c++20", "-Wall", "-Wextra", "-Werror", "page.cpp", "-o", "page", *flags, cwd=folder)
+        self.assertIn("first token after", run("./page", cwd=folder, env=env))
 
     def test_headers_stand_alone(self):
         for header in sorted((self.prefix / "include/coppice").glob("*.h")):

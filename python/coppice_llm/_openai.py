@@ -20,6 +20,10 @@ class OpenAIRoutes(Engine):
         """POST /v1/completions: a dict, or with stream=True an iterator over the chunks."""
         return self._create("/v1/completions", {"prompt": prompt, **fields}, stream)
 
+    def __call__(self, prompt: Any, **fields: Any) -> Any:
+        """create_completion, by the name that programs for llama-cpp-python call it."""
+        return self.create_completion(prompt, **fields)
+
     def create_embedding(self, input: Any, **fields: Any) -> dict[str, Any]:  # OpenAI's name
         """POST /v1/embeddings."""
         return dict(self._create("/v1/embeddings", {"input": input, **fields}, False))

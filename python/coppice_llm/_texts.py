@@ -26,8 +26,9 @@ def _floats(values: Sequence[float]) -> Any:
 class TextRoutes(Engine):
     """Tokens, scores, embeddings, plans."""
 
-    def tokenize(self, text: str, add_special: bool = False) -> list[int]:
-        """The ids of a text's tokens; add_special adds the model's BOS."""
+    def tokenize(self, text: str | bytes, add_special: bool = False) -> list[int]:
+        """The ids of a text's tokens, which may be its UTF-8; add_special adds the model's BOS."""
+        text = text.decode() if isinstance(text, bytes) else text
         return list(self._post("/tokenize", {"content": text, "add_special": add_special})["tokens"])
 
     def detokenize(self, tokens: Sequence[int]) -> str:

@@ -8,7 +8,7 @@ import pathlib
 import tempfile
 import unittest
 
-from support import MESSAGES, ModelCase
+from support import MESSAGES, MINI, ModelCase
 
 TASK = """
 task: {name}
@@ -39,6 +39,34 @@ class LangChain(ModelCase):
         here = self.llm.chat(MESSAGES, temperature=0, max_tokens=8)
         self.assertEqual(chat.invoke(MESSAGES[0]["content"]).content, here.text)
         self.assertEqual("".join(part.content for part in chat.stream(MESSAGES[0]["content"])), here.text)
+
+
+class LlamaCppPython(unittest.TestCase):
+    """A program written for llama-cpp-python, of which only the import and the constructor are changed."""
+
+    def test_program(self):
+        from coppice_llm import LLM as Llama
+        llm = Llama(MINI, ctx=2048, threads=1)
+        self.addCleanup(llm.close)
+
+        output = llm("One day a fox", max_tokens=16, stop=["\n", "Q:"], echo=True, temperature=0.0, seed=1)
+        self.assertEqual(output["object"], "text_completion")
+        self.assertTrue(output["choices"][0]["text"].startswith("One day a fox"))
+        self.assertIn(output["choices"][0]["finish_reason"], ("length", "stop"))
+        self.assertLessEqual(output["usage"]["completion_tokens"], 16)
+
+        text = "".join(chunk["choices"][0]["text"] for chunk in llm("One day a fox", max_tokens=16, temperature=0, stream=True))
+        self.assertEqual(text, llm.create_completion("One day a fox", max_tokens=16, temperature=0)["choices"][0]["text"])
+
+        chat = llm.create_chat_completion(
+            messages=[{"role": "system", "content": "You answer in JSON."}, {"role": "user", "content": "A town?"}],
+            response_format={"type": "json_object", "schema": {"type": "object", "properties": {"town": {"enum": ["Rome"]}},
+                                                               "required": ["town"]}}, temperature=0.7, max_tokens=64)
+        self.assertEqual(json.loads(chat["choices"][0]["message"]["content"]), {"town": "Rome"})
+
+        vector = llm.create_embedding("A river")["data"][0]["embedding"]
+        self.assertAlmostEqual(sum(value * value for value in vector), 1, places=4)
+        self.assertEqual(llm.detokenize(llm.tokenize(b"A river")).strip(), "A river")
 
 
 @unittest.skipUnless(importlib.util.find_spec("lm_eval"), "lm_eval is not installed")
