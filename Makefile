@@ -86,9 +86,15 @@ deb: build  ## builds a Debian package: dist/coppice_*.deb
 	@cmake --build build --parallel $(JOBS) --target coppice coppice_shared
 	@cpack --config build/CPackConfig.cmake -B dist >/dev/null && ls -l dist/*.deb
 
-demo: build models  ## answers one question about a long document, densely and with each pruning method
-	@if [ -f $(DEMO_MODEL) ]; then echo "build/coppice $(DEMO)"; build/coppice $(DEMO); \
-	else echo "demo: $(DEMO_MODEL) is not there; the bundled coppice-mini answers"; build/coppice $(MINI_DEMO); fi
+# A wheel that `make wheel` built has the program, so nothing is compiled.
+WHEEL = $(lastword $(sort $(wildcard dist/coppice_llm-*manylinux*.whl)))
+DEMO_PROGRAM = $(if $(WHEEL),.venv-demo/bin/coppice,build/coppice)
+.venv-demo/bin/coppice: $(WHEEL)
+	@rm -rf .venv-demo && python3 -m venv .venv-demo && .venv-demo/bin/pip install -q --no-index $(WHEEL) && touch $@
+
+demo: $(if $(WHEEL),.venv-demo/bin/coppice,build) models  ## answers one question about a long document, densely and with each pruning method
+	@if [ -f $(DEMO_MODEL) ]; then echo "$(DEMO_PROGRAM) $(DEMO)"; $(DEMO_PROGRAM) $(DEMO); \
+	else echo "demo: $(DEMO_MODEL) is not there; the bundled coppice-mini answers"; $(DEMO_PROGRAM) $(MINI_DEMO); fi
 
 demo-arguments:  # one a line, for the test that holds the demo to what it shows
 	@printf '%s\n' $(DEMO)
