@@ -40,11 +40,11 @@ std::vector<std::string> Seeds() {
 
 std::unique_ptr<Server> Start() {
   ServerOptions options;
-  options.http.port = 0;
   options.http.max_body_bytes = 1 << 20;
   options.defaults.max_tokens = 2;
   options.defaults.ignore_eos = true;
   auto server = std::make_unique<Server>(options);
+  server->Listen(0);
   server->Serve(Engine::Load(COPPICE_SOURCE_DIR "/models/coppice-mini-f16.gguf",
                              {.threads = 1, .context = 64, .documents = DocumentCacheOptions{}}));
   return server;
