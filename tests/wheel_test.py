@@ -1,7 +1,8 @@
 """wheel_test.py ROOT: from the wheel's file to an answer, where nothing but Python is installed. Label long.
 
 Takes dist/coppice_llm-*.whl, which `make wheel` builds; skips (77) without one. With debootstrap and root it also runs in
-the system that COPPICE_OLD_SYSTEM names, or in a Debian 11 that it installs into a folder of its own.
+the system that COPPICE_OLD_SYSTEM names, or in a Debian 11 that it installs into a folder of its own; and the program of
+a tarball, if dist/ has one.
 """
 
 import os
@@ -90,6 +91,13 @@ class Wheel(unittest.TestCase):
         said = run("chroot", system, "env", f"PYTHONPATH={at}/site", "python3", f"{at}/ask.py", f"{at}/model.gguf",
                    f"{at}/document.txt")
         self.assertEqual(said, "answered 8\n")
+        for tarball in sorted(ROOT.glob("dist/coppice-*-linux-x86_64.tar.gz")):  # `make tarball`
+            run("tar", "-xzf", tarball, "-C", inside)
+            program = pathlib.Path("/", next(inside.glob("coppice-*/bin/coppice")).relative_to(system))
+            origin = f"LD_ORIGIN_PATH={program.parent}"  # the loader would read it from /proc, which is not mounted here
+            said = run("chroot", system, "env", origin, program, "run", "-m", f"{at}/model.gguf", "-p", "Once upon a time", "-n", "4",
+                       "--temp", "0")
+            self.assertTrue(said.strip())
 
 
 if __name__ == "__main__":
