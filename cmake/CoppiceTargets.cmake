@@ -6,9 +6,9 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   add_compile_options(-Wno-restrict)  # false alarms on std::string's operator+ (GCC PR 105651)
 endif()
 # CMAKE_UNITY_BUILD, which `make` sets, compiles several files of a target as one, because headers are most of a file:
-# a release with its tests took 28 minutes of two cores' time instead of 47 with 8 files at once, and 14 with 24 and the
-# tests among them. Files with flags of their own, the kernels of each ISA, take no part, so no bit depends on it. An
-# unnamed namespace is then that of several files; a test's lies in a namespace of its file's name where names meet.
+# both builds of `make test` took 30 minutes on two cores instead of 47, with 8 files at once. Files with flags of their
+# own, the kernels of each ISA, take no part, so no bit depends on it. An unnamed namespace is then that of several files;
+# a test's lies in a namespace of its file's name where names meet.
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 24 CACHE STRING "Files that are compiled as one, with CMAKE_UNITY_BUILD")
 if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # A class of a .cpp file with members of its unnamed namespace; a file's local name that is another file's name.

@@ -1,6 +1,6 @@
 # COPPICE_PORTABLE: a libcoppice.so that older systems load (the wheel, the tarball): it asks for no function that glibc
-# 2.28 lacks, and brings along the libraries that those systems may not have. RHEL 8, Debian 11 and Ubuntu 20.04 and what
-# came later load it. x86-64 only.
+# 2.28 lacks (RHEL 8 and later have it), and brings along the libraries that those systems may not have. It was run on
+# Debian 11. x86-64 only.
 option(COPPICE_PORTABLE "Link the library for systems with glibc 2.28 and nothing else" OFF)
 find_package(PkgConfig REQUIRED)
 

@@ -46,7 +46,7 @@ class LLM(AsyncCalls, OpenAIRoutes, TextRoutes):
             import huggingface_hub
         except ImportError as error:
             raise ModelError(f"{repo}: is no local folder, and the package huggingface_hub is not installed; "
-                             "pip install coppice-llm[hub]", param="repo") from error
+                             "pip install huggingface_hub", param="repo") from error
         if file:
             return cls(huggingface_hub.hf_hub_download(os.fspath(repo), file), **options)
         return cls(huggingface_hub.snapshot_download(os.fspath(repo)), **options)

@@ -238,7 +238,7 @@ class Pretrained(unittest.TestCase):
 
     def test_without_hub(self):
         with mock.patch.dict(sys.modules, {"huggingface_hub": None}):
-            with self.assertRaisesRegex(ModelError, r"pip install coppice-llm\[hub\]"):
+            with self.assertRaisesRegex(ModelError, r"pip install huggingface_hub"):
                 LLM.from_pretrained("some/repo", "model.gguf")
 
 

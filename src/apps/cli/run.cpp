@@ -177,7 +177,7 @@ void AddRun(CLI::App& app) {
                   "a folder that keeps the computed beginnings of prompts for later prompts, up to 16 GiB");
   AddPruneWhen(*run, o->only_if_it_pays);
   run->add_flag("-q,--quiet", o->quiet, "nothing on stderr but warnings and errors");
-  run->add_flag("-v,--verbose", o->verbose, "also the method\'s whole setting and what it kept");
+  run->add_flag("-v,--verbose", o->verbose, "also the method's whole setting and what it kept");
   run->add_flag(
       "--json", o->json,
       "print one JSON object with the text and the run's figures; with several --ask a list of them");
