@@ -70,7 +70,7 @@ class TextRoutes(Engine):
         return rows if numpy is None else numpy.stack(rows) if rows else numpy.empty((0, 0), numpy.float32)
 
     def plan(self, prompt_tokens: int, prune: Any = None) -> dict[str, Any]:
-        """What a prune setting would do to a prompt of so many tokens; computes nothing."""
+        """Says whether a pruning method would act on a prompt of `prompt_tokens` tokens, and why. Computes no token."""
         body = {"prompt_tokens": prompt_tokens}
         return dict(self._post("/plan", body if prune is None else {**body, "prune": prune}))
 
