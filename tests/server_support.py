@@ -37,7 +37,8 @@ class Server:
 
     def __init__(self, program, model, *options, port=0):
         self.patience = patience(program)
-        self.process = subprocess.Popen([program, "serve", "-m", str(model), "--port", str(port), *options],
+        models = [] if model is None else ["-m", str(model)]  # None: the options name several
+        self.process = subprocess.Popen([program, "serve", *models, "--port", str(port), *options],
                                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         line = self.process.stdout.readline().decode()
         match = re.fullmatch(r"listening on http://(.+):(\d+)\n", line)

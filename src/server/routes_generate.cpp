@@ -138,7 +138,7 @@ void Server::ScoreOnce(const std::vector<std::shared_ptr<Job>>& jobs, Generation
 
 std::function<void(int64_t)> Server::TokenCounter(const HttpRequest& request) {
   return [this, key = access_.KeyOf(request)](int64_t tokens) {
-    limits_.CountTokens(key, tokens, std::chrono::system_clock::now());
+    limits_->CountTokens(key, tokens, std::chrono::system_clock::now());
   };
 }
 

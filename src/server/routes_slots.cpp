@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "formats/json.h"
+#include "server/named_model.h"
 #include "server/server.h"
 
 namespace coppice {
@@ -26,8 +27,9 @@ int64_t SlotOf(std::string_view path) {
 }
 
 std::string ActionOf(const std::string& query) {
+  const std::string given = QueryValue(query, "action");
   for (const char* action : {"save", "restore", "erase"}) {
-    if (query == std::string("action=") + action) return action;
+    if (given == action) return action;
   }
   throw BadField("action", "is not save, restore or erase");
 }

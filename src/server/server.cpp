@@ -1,17 +1,15 @@
 #include "server/server.h"
 
-#include <fmt/chrono.h>
 
 #include <boost/beast/core/string.hpp>
 #include <ctime>
-#include <filesystem>
 #include <new>
 #include <thread>
 
 #include "base/field_error.h"
 #include "engine/documents/document_folder.h"
 #include "policies/registry.h"
-#include "server/native_reply.h"
+#include "server/merged_metrics.h"
 #include "server/plan_context.h"
 
 namespace coppice {
@@ -36,11 +34,20 @@ std::vector<uint64_t> Hashes(const std::vector<std::string>& keys) {
 
 }  // namespace
 
+std::shared_ptr<ClientLimits> LimitsOf(const ServerOptions& options) {
+  return std::make_shared<ClientLimits>(ByHash(options.key_limits));
+}
+
+void CheckAddress(const ServerOptions& options) {
+  if (options.api_keys.empty() && !IsLocal(options.http.host))
+    throw FieldError("api_key", " is missing: others can reach the address {}", options.http.host);
+}
+
 Server::Server(ServerOptions options)
     : options_(std::move(options)),
       access_(options_.api_keys, options_.http.host, options_.allowed_hosts, options_.cors_origins),
       started_(std::time(nullptr)),
-      limits_(ByHash(options_.key_limits)),
+      limits_(options_.limits ? options_.limits : LimitsOf(options_)),
       metrics_(Hashes(options_.api_keys)),
       history_({.keys = std::ssize(options_.api_keys)}),
       random_(std::random_device()()) {
@@ -58,8 +65,7 @@ Server::~Server() { Stop(); }
 void Server::Listen(int port) {
   HttpOptions http = options_.http;
   http.port = port;
-  if (options_.api_keys.empty() && !IsLocal(http.host))
-    throw FieldError("api_key", " is missing: others can reach the address {}", http.host);
+  CheckAddress(options_);
   http_ = std::make_unique<HttpServer>(http, *this);
   listening_ = http_.get();
 }
@@ -135,6 +141,8 @@ const std::vector<Server::Row>& Server::Rows() {
       {"GET", "/models", &Server::Models, true, true},
       {"GET", "/v1/models", &Server::Models, true, true},
       {"GET", "/v1/models/", &Server::Models, true, true},
+      {"POST", "/models/load", &Server::ChangeModel, true, true},
+      {"POST", "/models/unload", &Server::ChangeModel, true, true},
       {"GET", "/props", &Server::Props, true, true},
       {"GET", "/methods", &Server::ListMethods, true, false},
       {"GET", "/slots", &Server::Slots, true, true},
@@ -164,7 +172,7 @@ const std::vector<Server::Row>& Server::Rows() {
   return rows;
 }
 
-const Server::Row* Server::Find(const HttpRequest& head) const {
+const Server::Row* Server::Find(const HttpRequest& head) {
   const std::string method = head.method == "HEAD" ? "GET" : head.method;
   std::string allowed;
   for (const Row& row : Rows()) {
@@ -212,7 +220,8 @@ std::optional<HttpReply> Server::Refuse(const HttpRequest& head) {
       throw HttpError({415, "invalid_request_error",
                        fmt::format("Transfer-Encoding {}: only chunked is taken", transfer)});
     }
-    if (row.needs_model && !ready_) throw HttpError({503, "unavailable_error", "Loading model"});
+    if (row.needs_model && !ready_ && !options_.is_front)
+      throw HttpError({503, "unavailable_error", "Loading model"});
     if (draining_ && !row.is_quick)
       throw HttpError({503, "unavailable_error", "the server finishes its requests and ends"});
     return std::nullopt;
@@ -238,7 +247,7 @@ void Server::Handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
     if (const uint64_t client = access_.ClientOf(request); client != 0)
       exchange->Note(fmt::format(" client={:08x}", client >> 32));
     if (!row.is_quick)
-      request.admission = limits_.Admit(access_.KeyOf(request), std::chrono::system_clock::now());
+      request.admission = limits_->Admit(access_.KeyOf(request), std::chrono::system_clock::now());
     (this->*row.handler)(request, exchange);
   } catch (const HttpError& error) {
     Fail(exchange, error.fault(), form);
@@ -264,64 +273,10 @@ void Server::Fail(const ExchangePtr& exchange, const HttpFault& fault, const Err
 }
 
 void Server::Health(const HttpRequest&, const ExchangePtr& exchange) {
-  if (!ready_) return Fail(exchange, {503, "unavailable_error", "Loading model"});
+  if (!ready_ && !options_.is_front) return Fail(exchange, {503, "unavailable_error", "Loading model"});
   if (draining_)
     return Fail(exchange, {503, "unavailable_error", "the server finishes its requests and ends"});
   Answer(exchange, {{"status", "ok"}});
-}
-
-void Server::Models(const HttpRequest& request, const ExchangePtr& exchange) {
-  const ModelConfig& config = engine_->model().config();
-  ordered_json model = {{"id", options_.alias},
-                        {"object", "model"},
-                        {"created", started_},
-                        {"owned_by", "coppice"},
-                        {"max_model_len", engine_->context()},
-                        {"context_length", engine_->context()},
-                        {"meta",
-                         {{"architecture", config.shape.architecture},
-                          {"n_vocab", config.shape.vocab},
-                          {"n_ctx", engine_->context()},
-                          {"n_ctx_train", config.context},
-                          {"n_embd", config.shape.hidden},
-                          {"n_layer", config.shape.layer_count()}}}};
-  const bool is_anthropics = ErrorFormFor(request).api == ErrorApi::kAnthropic;
-  if (is_anthropics) {
-    model.update({{"type", "model"},
-                  {"display_name", options_.alias},
-                  {"created_at", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(started_))},
-                  {"lifecycle", "active"},
-                  {"max_input_tokens", engine_->context()},
-                  {"max_tokens", engine_->context()}});
-  }
-  if (request.path.ends_with("/models")) {
-    ordered_json list = {{"object", "list"}, {"data", ordered_json::array({model})}};
-    if (is_anthropics)
-      list.update({{"has_more", false}, {"first_id", options_.alias}, {"last_id", options_.alias}});
-    return Answer(exchange, list);
-  }
-  if (request.path != "/v1/models/" + options_.alias) {
-    throw HttpError({404, "not_found_error", fmt::format("the model here is {}", options_.alias)});
-  }
-  Answer(exchange, model);
-}
-
-void Server::Props(const HttpRequest&, const ExchangePtr& exchange) {
-  const Parameters& d = options_.defaults;
-  const auto control = [&](const std::optional<int32_t>& id) {
-    return id ? tokenizer().Piece(*id, true) : std::string();
-  };
-  Answer(
-      exchange,
-      {{"default_generation_settings", {{"n_ctx", engine_->context()}, {"params", SettingsJson(d)}}},
-       {"total_slots", options_.scheduler.slots},
-       {"model_alias", options_.alias},
-       {"model_path", std::filesystem::path(engine_->store().path()).filename().string()},  // not its folder
-       {"chat_template", tokenizer().chat_template()},
-       {"bos_token", control(tokenizer().bos())},
-       {"eos_token", control(tokenizer().eos())},
-       {"modalities", {{"vision", false}, {"audio", false}}},
-       {"build_info", options_.build}});
 }
 
 // Of several keys, each sees how far its own requests are; of others' only that a slot computes, which their
@@ -352,7 +307,7 @@ void Server::MetricsText(const HttpRequest& request, const ExchangePtr& exchange
   if (!options_.metrics)
     throw HttpError({501, "not_supported_error", "metrics are switched off on this server"});
   const uint64_t client = access_.ClientOf(request);
-  const bool all = client == 0 || limits_.SeesAllMetrics(client);
+  const bool all = client == 0 || limits_->SeesAllMetrics(client);
   const HttpServer* http = listening_;
   Gauges gauges{.connections = http != nullptr ? http->connections() : 0, .model = options_.alias};
   if (ready_) {
@@ -377,21 +332,7 @@ void Server::MetricsText(const HttpRequest& request, const ExchangePtr& exchange
   metrics_.CountRequest(200);
   exchange->Reply({.status = 200,
                    .body = all ? metrics_.Text(gauges) : metrics_.TextOf(client, gauges),
-                   .type = "text/plain; version=0.0.4; charset=utf-8"});
-}
-
-void Server::TokenizerInfo(const HttpRequest&, const ExchangePtr& exchange) {
-  const auto control = [&](const std::optional<int32_t>& id) {
-    return id ? ordered_json(tokenizer().Piece(*id, true)) : ordered_json();
-  };
-  ordered_json info = {{"tokenizer_class", std::string(tokenizer().kind())},
-                       {"vocab_size", tokenizer().vocab_size()},
-                       {"bos_token", control(tokenizer().bos())},
-                       {"eos_token", control(tokenizer().eos())},
-                       {"pad_token", control(tokenizer().eos())},
-                       {"model_max_length", engine_->context()}};
-  if (!tokenizer().chat_template().empty()) info["chat_template"] = tokenizer().chat_template();
-  Answer(exchange, info);
+                   .type = kMetricsType});
 }
 
 }  // namespace coppice

@@ -18,6 +18,7 @@
 #include "server/http/http.h"
 #include "server/kv_events.h"
 #include "server/metrics.h"
+#include "server/model_shelf.h"
 #include "server/next_turn.h"
 #include "server/parameters.h"
 #include "server/request_json.h"
@@ -42,11 +43,19 @@ struct ServerOptions {
   std::string slot_save_path;  // the folder of files for POST /slots/ID; empty: not supported
   int64_t slot_save_bytes = int64_t{16} << 30;  // of its files
   Parameters defaults;                          // for fields that a request does not send
+  // It stands before the servers of several models (ModelHost), and has no model itself.
+  bool is_front = false;
+  std::shared_ptr<ClientLimits> limits;  // shared by servers that have the same keys; null: its own
   // Tells routers what the document cache holds; must also be the cache's listener. Null: no router is told.
   std::shared_ptr<KvEvents> kv_events;
 };
 
-class Server final : public HttpService {
+// What `options.key_limits` say, to be shared by several servers.
+std::shared_ptr<ClientLimits> LimitsOf(const ServerOptions& options);
+// Throws Error if others can reach the address and there is no API key.
+void CheckAddress(const ServerOptions& options);
+
+class Server final : public ModelService {
  public:
   explicit Server(ServerOptions options);
   ~Server() override;  // Stop()
@@ -59,14 +68,15 @@ class Server final : public HttpService {
   // fit the model.
   void Serve(std::unique_ptr<Engine> engine);
   int port() const;  // after Listen()
+  void RefuseNew() { draining_ = true; }
   // Refuses new requests, and waits until those that have begun are answered, at most for `limit`.
   void Drain(std::chrono::milliseconds limit);
   // Cancels all jobs and requests, tells their clients, and closes every connection; takes about two seconds
   // at most. Returns false if a request goes on nevertheless: destroying the server waits for it.
-  bool Stop();
+  bool Stop() override;
   // After Stop(): writes the document cache's entries that have no file yet. Returns false if that takes
   // longer than `limit`; destroying the server would then wait until all are written.
-  bool WriteDocuments(std::chrono::milliseconds limit);
+  bool WriteDocuments(std::chrono::milliseconds limit) override;
 
   HttpHeaders HeadersFor(const HttpRequest& head) override;
   std::optional<HttpReply> Refuse(const HttpRequest& head) override;
@@ -84,18 +94,23 @@ class Server final : public HttpService {
     bool needs_model;
   };
 
+  // Throws HttpError if there is no such route.
+  static bool NeedsModel(const HttpRequest& head) { return Find(head)->needs_model; }
+
  private:
   static const std::vector<Row>& Rows();
-  const Row* Find(const HttpRequest& head) const;
+  static const Row* Find(const HttpRequest& head);
   void CheckDefaultMethod(Engine& engine) const;
   void Answer(const ExchangePtr& exchange, const nlohmann::ordered_json& body);
   void Fail(const ExchangePtr& exchange, const HttpFault& fault, const ErrorForm& form = {});
 
   void Health(const HttpRequest&, const ExchangePtr& exchange);
-  void Models(const HttpRequest& request, const ExchangePtr& exchange);
-  void Props(const HttpRequest&, const ExchangePtr& exchange);
   void Slots(const HttpRequest& request, const ExchangePtr& exchange);
   void MetricsText(const HttpRequest&, const ExchangePtr& exchange);
+  // routes_model.cpp
+  void Models(const HttpRequest& request, const ExchangePtr& exchange);
+  void ChangeModel(const HttpRequest&, const ExchangePtr& exchange);
+  void Props(const HttpRequest&, const ExchangePtr& exchange);
   void TokenizerInfo(const HttpRequest&, const ExchangePtr& exchange);
   // routes_page.cpp
   static bool IsPage(std::string_view path);
@@ -163,7 +178,7 @@ class Server final : public HttpService {
   const ServerOptions options_;
   const Access access_;
   const int64_t started_;  // Unix time
-  ClientLimits limits_;
+  const std::shared_ptr<ClientLimits> limits_;
   AnswerForms forms_;
   std::unique_ptr<const AccessLog> log_;  // may be null
   Metrics metrics_;

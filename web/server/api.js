@@ -4,6 +4,12 @@ let key = '';  // in memory alone: scripts of other pages under the same address
 
 export function setKey(text) { key = text; }
 
+let model = '';  // of several; a server with one needs no name
+
+export function setModel(name) { model = name; }
+
+const named = path => model === '' ? path : path + (path.includes('?') ? '&' : '?') + 'model=' + encodeURIComponent(model);
+
 export class ApiError extends Error {
   constructor(status, message) {
     super(message);
@@ -16,7 +22,7 @@ async function ask(path, options) {
   if (key !== '') headers.Authorization = 'Bearer ' + key;
   let reply;
   try {
-    reply = await fetch(path, {...options, headers, credentials: 'omit', cache: 'no-store'});
+    reply = await fetch(named(path), {...options, headers, credentials: 'omit', cache: 'no-store'});
   } catch (error) {
     if (error.name === 'AbortError') throw error;
     throw new ApiError(0, 'The server does not answer (' + error.message + ').');

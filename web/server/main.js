@@ -6,6 +6,7 @@ import {Completing} from './completing.js';
 import {Document} from './document.js';
 import {DocumentView} from './document_view.js';
 import {byId, plural} from '../lib/dom.js';
+import {chooseModel, load} from './models.js';
 import {problem, startTheme} from './page.js';
 import {Picture} from './picture.js';
 import {Plan} from './plan.js';
@@ -33,8 +34,8 @@ const wait = ms => new Promise(done => setTimeout(done, ms));
 
 async function connect() {
   try {
-    const [props, {methods}, models] = await Promise.all([get('props'), get('methods'), get('v1/models')]);
-    const {meta} = models.data[0];
+    const {meta} = await load(chooseModel((await get('v1/models')).data));
+    const [props, {methods}] = await Promise.all([get('props'), get('methods')]);
     settings.start(props, methods);
     conversation.layerCount = meta.n_layer;
     plan.context = props.default_generation_settings.n_ctx;

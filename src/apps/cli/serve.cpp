@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <ranges>
 #include <string>
 #include <thread>
 #include <utility>
@@ -14,9 +15,11 @@
 #include "apps/cli/commands.h"
 #include "apps/cli/report.h"
 #include "apps/cli/serve_options.h"
+#include "apps/cli/several_models.h"
 #include "apps/cli/terminal.h"
 #include "base/error.h"
 #include "comm/comm.h"
+#include "server/model_host.h"
 
 namespace coppice::cli {
 
@@ -57,20 +60,39 @@ std::string WhatAutoDoes(Engine& engine, const std::string& prune) {
   }
 }
 
-void Serve(ServeOptions o) {
-  GiveBackLargeBlocks();
-  FitToProcesses(o);
-  const std::shared_ptr<KvEvents> events = MakeKvEvents(o);
-  Server server(MakeServerOptions(o, events));
-  server.Listen(o.server.http.port);
-  const std::string& host = o.server.http.host;
+void SayListening(const std::string& host, int port) {
   if (!UnixSocketPath(host).empty()) {
     fmt::print("listening on {}\n", host);
   } else {
     fmt::print("listening on http://{}:{}\n", host.find(':') == std::string::npos ? host : "[" + host + "]",
-               server.port());
+               port);
   }
   std::fflush(stdout);
+}
+
+// Until Ctrl-C. `server` is a Server or a ModelHost.
+template <typename Host>
+void ServeUntilInterrupted(Host& server, const ServeOptions& o) {
+  while (!Interrupted()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  server.Drain(std::chrono::milliseconds(static_cast<int64_t>(o.drain_seconds * 1000)));
+  const bool ended = server.Stop();
+  const bool written =
+      server.WriteDocuments(std::chrono::milliseconds(static_cast<int64_t>(o.write_seconds * 1000)));
+  if (ended && written) return;
+  if (!written)
+    fmt::print(stderr, "warning: some of the document cache was not written in time and is lost\n");
+  // A request goes on although it was cancelled, a model is being loaded, or a file is still being written;
+  // these threads use the server, so nothing of it may be freed.
+  std::fflush(nullptr);
+  std::_Exit(0);
+}
+
+void ServeOne(ServeOptions o) {
+  FitToProcesses(o);
+  const std::shared_ptr<KvEvents> events = MakeKvEvents(o);
+  Server server(MakeServerOptions(o, events));
+  server.Listen(o.server.http.port);
+  SayListening(o.server.http.host, server.port());
   std::unique_ptr<Engine> engine = LoadEngine(o.model.model, MakeEngineOptions(o, events));
   const bool has_template = engine->tokenizer() == nullptr || !engine->tokenizer()->chat_template().empty();
   const bool head_is_absent = HeadIsAbsent(*engine);
@@ -83,37 +105,56 @@ void Serve(ServeOptions o) {
   if (head_is_absent) fmt::print(stderr, "note: {}\n", kHeadIsAbsent);
   if (!has_template)
     fmt::print(stderr, "note: the model has no chat template, so chats are written in ChatML\n");
-  while (!Interrupted()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  server.Drain(std::chrono::milliseconds(static_cast<int64_t>(o.drain_seconds * 1000)));
-  const bool ended = server.Stop();
-  const bool written =
-      server.WriteDocuments(std::chrono::milliseconds(static_cast<int64_t>(o.write_seconds * 1000)));
-  if (ended && written) return;
-  if (!written)
-    fmt::print(stderr, "warning: some of the document cache was not written in time and is lost\n");
-  // A request goes on although it was cancelled, or a file is still being written; these threads use the
-  // server, so nothing of it may be freed.
-  std::fflush(nullptr);
-  std::_Exit(0);
+  ServeUntilInterrupted(server, o);
+}
+
+void ServeSeveral(const ServeOptions& o, const SeveralModels& several) {
+  ServerOptions options = MakeServerOptions(o, nullptr);
+  options.limits = LimitsOf(options);
+  std::vector<ShelvedModel> models = ShelvedModels(several, o, options);
+  std::string others;
+  for (const ShelvedModel& model : models | std::views::drop(loads_first ? 1 : 0))
+    others += ", " + model.name;
+  const bool loads_first = !several.paths.empty();
+  const std::string first = loads_first ? models.front().name : several.folder;
+  const ShelfLimits limits = LimitsOf(several);
+  ModelHost host(std::move(options), std::move(models), limits);
+  host.Listen(o.server.http.port);
+  SayListening(o.server.http.host, host.port());
+  if (loads_first) host.Start();
+  fmt::print("ready: {}\n", first);
+  if (!others.empty()) fmt::print("loaded when a request names them: {}\n", others.substr(2));
+  fmt::print("at most {} at once{}\n", limits.models,
+             limits.bytes > 0 ? fmt::format(", in {} MiB", limits.bytes >> 20) : "");
+  std::fflush(stdout);
+  ServeUntilInterrupted(host, o);
 }
 
 }  // namespace
 
 void AddServe(CLI::App& app) {
   auto o = std::make_shared<ServeOptions>();
+  auto several = std::make_shared<SeveralModels>();
   CLI::App* serve = app.add_subcommand("serve", "answer requests over HTTP, as OpenAI's clients send them");
   AddServeOptions(*serve, *o);
+  AddSeveralModels(*serve, *several);
   serve->footer(
       "Sampling options are defaults for requests that do not set them. docs/server.md describes the "
       "routes.\n"
       "Examples:\n  coppice serve -m model.gguf\n"
+      "  coppice serve -m large.gguf -m small.gguf --alias large --alias small\n"
+      "  coppice serve --models-dir models --models-max 1 --models-idle 600\n"
       "  coppice serve -m model.gguf --port 9000 --prune sliminfer+ftp:dense=4\n"
       "  coppice serve -m model.gguf --host 0.0.0.0 --api-key-file keys.txt\n"
       "  curl http://127.0.0.1:8080/v1/completions -d '{\"prompt\": \"Once upon a time\", \"max_tokens\": "
       "32}'");
-  serve->callback([o] {
+  serve->callback([o, several] {
     InstallInterruptHandler();
-    Serve(*o);
+    GiveBackLargeBlocks();
+    if (AreSeveral(*several, *o))
+      ServeSeveral(*o, *several);
+    else
+      ServeOne(*o);
   });
 }
 

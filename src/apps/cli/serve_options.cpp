@@ -17,16 +17,6 @@ namespace coppice::cli {
 
 namespace {
 
-// By default a quarter of the available memory that documents leave: the model's file, sequences and other
-// programs need memory, too. If all packed weights need less, the engine takes only that; if they need more,
-// it keeps what fits, because each weight that is kept saves its share of the time. Engines on a device keep
-// none.
-int64_t PackedBytes(const ServeOptions& o) {
-  if (o.packed_mib) return *o.packed_mib << 20;
-  if (o.model.engine.backend == "gpu") return 0;
-  return std::max<int64_t>(0, AvailableMemoryBytes() - (o.cache_mib << 20)) / 4;
-}
-
 void AddHttpOptions(CLI::App& app, ServeOptions& o) {
   HttpOptions& http = o.server.http;
   app.add_option("--host", http.host,
@@ -158,6 +148,16 @@ void AddReportOptions(CLI::App& app, ServeOptions& o) {
 
 }  // namespace
 
+// By default a quarter of the available memory that documents leave: the model's file, sequences and other
+// programs need memory, too. If all packed weights need less, the engine takes only that; if they need more,
+// it keeps what fits, because each weight that is kept saves its share of the time. Engines on a device keep
+// none.
+int64_t PackedBytes(const ServeOptions& o) {
+  if (o.packed_mib) return *o.packed_mib << 20;
+  if (o.model.engine.backend == "gpu") return 0;
+  return std::max<int64_t>(0, AvailableMemoryBytes() - (o.cache_mib << 20)) / 4;
+}
+
 ServerOptions MakeServerOptions(const ServeOptions& o, std::shared_ptr<KvEvents> events) {
   if (o.generate.predict < -1) throw Error("--predict {}: not a whole number from -1", o.generate.predict);
   ServerOptions server = o.server;
@@ -237,6 +237,31 @@ void AddServeOptions(CLI::App& app, ServeOptions& o) {
          "user messages behind the last answer; auto (default): new in chats with tools")
       ->check(CLI::IsMember({"auto", "all", "new"}));
   AddPruneWhen(app, o.server.defaults.only_if_it_pays);
+}
+
+void AddSeveralModels(CLI::App& app, SeveralModels& several) {
+  for (const char* name : {"--model", "--alias"}) app.remove_option(app.get_option(name));
+  app.add_option("-m,--model,model", several.paths,
+                 "GGUF file, or Hugging Face folder; several are loaded when requests name them")
+      ->take_all();
+  app.add_option("-a,--alias", several.aliases,
+                 "the model's name in answers; default: its file's name; of several, in the order of --model")
+      ->take_all();
+  app.add_option("--models-dir", several.folder,
+                 "a folder of GGUF files and Hugging Face folders, loaded when requests name them");
+  app.add_option(
+         "--models-max", several.most,
+         "of several models: the most that are loaded at once; they share --cache-ram and --packed-ram")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app.add_option("--models-memory", several.memory_mib,
+                 "of several models: the most MiB for all that are loaded; 0: no limit; default: three "
+                 "quarters of the available memory")
+      ->check(CLI::Range(0, 1 << 30));
+  app.add_option("--models-idle", several.idle_seconds,
+                 "of several models: seconds without a request after which one is put away; 0: none is")
+      ->check(CLI::Range(0.0, 1e7))
+      ->capture_default_str();
 }
 
 }  // namespace coppice::cli

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "apps/cli/options.h"
 #include "server/kv_events.h"
@@ -35,11 +36,25 @@ struct ServeOptions {
   KvEventsOptions events;
 };
 
+// `coppice serve` with several models.
+struct SeveralModels {
+  std::vector<std::string> paths;
+  std::vector<std::string> aliases;  // of `paths`, in their order
+  std::string folder;
+  int64_t most = 2;  // loaded at once
+  std::optional<int64_t> memory_mib;
+  double idle_seconds = 0;
+};
+
 void AddServeOptions(CLI::App& app, ServeOptions& options);
+// In place of --model and --alias, which AddServeOptions added, such as may be given more than once.
+void AddSeveralModels(CLI::App& app, SeveralModels& models);
 
 // These throw Error, naming the option. Null if no router is told.
 std::shared_ptr<KvEvents> MakeKvEvents(const ServeOptions& options);
 ServerOptions MakeServerOptions(const ServeOptions& options, std::shared_ptr<KvEvents> events);
+// For packed weights: --packed-ram, or its default.
+int64_t PackedBytes(const ServeOptions& options);
 EngineOptions MakeEngineOptions(const ServeOptions& options, std::shared_ptr<DocumentListener> listener);
 
 }  // namespace coppice::cli
