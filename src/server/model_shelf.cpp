@@ -81,7 +81,7 @@ ModelShelf::ExchangePtr ModelShelf::Lend(Entry& entry, const ExchangePtr& exchan
 void ModelShelf::GiveBack(Entry& entry) {
   const std::lock_guard lock(mutex_);
   --entry.users;
-  entry.used = Clock::now();
+  entry.idle_since = Clock::now();
   changed_.notify_all();
 }
 
@@ -196,7 +196,7 @@ ModelShelf::Entry* ModelShelf::NextToPutAway() {
   const Clock::time_point now = Clock::now();
   for (Entry& entry : entries_) {
     if (entry.service == nullptr || entry.users > 0) continue;
-    if (entry.leaves || (limits_.idle.count() > 0 && now - entry.used >= limits_.idle)) return &entry;
+    if (entry.leaves || (limits_.idle.count() > 0 && now - entry.idle_since >= limits_.idle)) return &entry;
   }
   return nullptr;
 }
@@ -258,7 +258,7 @@ void ModelShelf::LoadNext(Entry& entry, Lock& lock) {
   }
   entry.seen = {service != nullptr ? ShelfState::kLoaded : ShelfState::kUnloaded, error};
   entry.service = std::move(service);
-  entry.used = Clock::now();
+  entry.used = entry.idle_since = Clock::now();
   entry.wanted = false;
   changed_.notify_all();
   if (entry.service != nullptr)
@@ -310,9 +310,9 @@ void ModelShelf::Serve(Entry& entry, Lock& lock) {
     entry.waiting.pop_front();
     --waiting_;
     waiting_bytes_ -= std::ssize(next.request.body);
-    const ExchangePtr lease = Lend(entry, next.exchange);
+    ExchangePtr lease = Lend(entry, next.exchange);
     lock.unlock();
-    entry.service->Handle(std::move(next.request), lease);
+    entry.service->Handle(std::move(next.request), std::move(lease));  // its end takes the lock
     next.exchange.reset();
     lock.lock();
   }

@@ -112,11 +112,11 @@ void ServeSeveral(const ServeOptions& o, const SeveralModels& several) {
   ServerOptions options = MakeServerOptions(o, nullptr);
   options.limits = LimitsOf(options);
   std::vector<ShelvedModel> models = ShelvedModels(several, o, options);
+  const bool loads_first = !several.paths.empty();
+  const std::string first = loads_first ? models.front().name : several.folder;
   std::string others;
   for (const ShelvedModel& model : models | std::views::drop(loads_first ? 1 : 0))
     others += ", " + model.name;
-  const bool loads_first = !several.paths.empty();
-  const std::string first = loads_first ? models.front().name : several.folder;
   const ShelfLimits limits = LimitsOf(several);
   ModelHost host(std::move(options), std::move(models), limits);
   host.Listen(o.server.http.port);
