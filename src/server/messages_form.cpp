@@ -187,7 +187,7 @@ ordered_json BlockJson(const Block& block, bool whole) {
   return {{"type", "tool_use"},
           {"id", block.id},
           {"name", block.call->name},
-          {"input", whole ? ordered_json::parse(block.call->arguments) : ordered_json::object()}};
+          {"input", whole ? ArgumentsObject(block.call->arguments) : ordered_json::object()}};
 }
 
 template <typename End>
@@ -212,16 +212,13 @@ void MessagesReply::SendBegin() {
 void MessagesReply::SendBlock(size_t index, const Block& block) {
   Send("content_block_start",
        {{"type", "content_block_start"}, {"index", index}, {"content_block", BlockJson(block, false)}});
-  if (!block.call) return;
-  Send("content_block_delta",
-       {{"type", "content_block_delta"},
-        {"index", index},
-        {"delta", {{"type", "input_json_delta"}, {"partial_json", block.call->arguments}}}});
 }
 
 void MessagesReply::SendText(size_t index, const Block& block, const std::string& text) {
-  const ordered_json delta = block.is_thought ? ordered_json({{"type", "thinking_delta"}, {"thinking", text}})
-                                              : ordered_json({{"type", "text_delta"}, {"text", text}});
+  const ordered_json delta =
+      block.call         ? ordered_json({{"type", "input_json_delta"}, {"partial_json", text}})
+      : block.is_thought ? ordered_json({{"type", "thinking_delta"}, {"thinking", text}})
+                         : ordered_json({{"type", "text_delta"}, {"text", text}});
   Send("content_block_delta", {{"type", "content_block_delta"}, {"index", index}, {"delta", delta}});
 }
 
