@@ -124,8 +124,7 @@ bool AnswerParser::AddCalls(const ordered_json& value, std::vector<ToolCall>& ca
   if (name == nullptr || given == nullptr || !name->is_string()) return false;
   ToolCall call{*name, ""};
   const OwnedJson<ordered_json> arguments = ObjectOf(*given);
-  if (!arguments->is_object() || !functions_.Has(call.name) ||
-      EchoesDefinition(call.name, *arguments))
+  if (!arguments->is_object() || !functions_.Has(call.name) || EchoesDefinition(call.name, *arguments))
     return false;
   call.arguments = DumpJson(*arguments);
   calls.push_back(std::move(call));

@@ -1,6 +1,7 @@
 // Replies that list an answer's texts and calls as blocks: Anthropic's messages and OpenAI's responses.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -30,6 +31,7 @@ struct BlockReplyOptions {
   int64_t created = 0;
   Parameters parameters;
   int64_t prompt_tokens = 0;
+  std::chrono::seconds kept_for{};  // above 0: the client marked the prompt to be kept, and it is
   std::vector<PositionSpan> question;
   std::optional<ToolFormat> tools = {};                // the answer may call functions, in this form
   std::shared_ptr<void> admission = {};                // released when the reply ends

@@ -105,7 +105,8 @@ std::optional<ToolCall> CallOf(const std::string& object) {
   for (const char* key : {"arguments", "parameters"}) {
     if (!json.contains(key)) continue;
     const ordered_json& given = json[key];
-    const ordered_json arguments = given.is_string() ? ParsedObject(given.get_ref<const std::string&>()) : given;
+    const ordered_json arguments =
+        given.is_string() ? ParsedObject(given.get_ref<const std::string&>()) : given;
     if (!arguments.is_object()) return std::nullopt;
     call.arguments = DumpJson(arguments);
     return call;

@@ -97,7 +97,7 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
     std::string thought = {};                 // the same of the thinking
     std::optional<AnswerParser> parser = {};  // if the answer may call functions
     OwnedJson<nlohmann::ordered_json> calls = nlohmann::ordered_json::array();
-    size_t call_bytes = 0;   // of the calls, nearly
+    size_t call_bytes = 0;    // of the calls, nearly
     bool skips_call = false;  // the call that is being read is one too many
     bool call_is_cut = false;
     std::string finish_reason = {};

@@ -115,8 +115,8 @@ class ToolCallParser {
   ObjectEnd end_;  // of the object at the front of held_, or of the arguments or the object being left
   bool in_arguments_ = false;
   bool leaves_object_ = false;  // what follows the arguments is the rest of their object
-  size_t searched_ = 0;  // of held_: up to there no end mark of the block begins
-  int tries_ = 0;        // end marks that did not end it
+  size_t searched_ = 0;         // of held_: up to there no end mark of the block begins
+  int tries_ = 0;               // end marks that did not end it
 };
 
 }  // namespace coppice
