@@ -17,8 +17,8 @@ std::vector<std::string> ToolNames(const nlohmann::ordered_json& tools);
 // Takes an answer's text piece by piece. Small models write calls as a bare object, in a fence, or in tags
 // that their template does not use. The whole answer must be such calls: {"name": N, "arguments": A} and its
 // kin, lists of them, each perhaps in ``` or <tools>, where N is a function of the request and A an object.
-// Holds text back only while it can still become that; the rest goes to ToolCallParser. In Llama's form, whose
-// calls have no mark, an object goes there as soon as it is a call.
+// Holds text back only while it can still become that; the rest goes to ToolCallParser. In Llama's form,
+// whose calls have no mark, an object goes there as soon as it is a call.
 class AnswerParser {
  public:
   // `tools`: the request's definitions, which must outlive this object. `bare`: false if the answer may be

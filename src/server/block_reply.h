@@ -73,8 +73,8 @@ class BlockReply : public JobEvents {
     nlohmann::ordered_json more;  // members beyond the form's own: prune, timings
   };
 
-  // A stream's parts, in this order: the begin, each block's begin, texts and end, and the end. A call's texts
-  // are pieces of its arguments. `block` has each text already.
+  // A stream's parts, in this order: the begin, each block's begin, texts and end, and the end. A call's
+  // texts are pieces of its arguments. `block` has each text already.
   virtual void SendBegin() = 0;
   virtual void SendBlock(size_t index, const Block& block) = 0;
   virtual void SendText(size_t index, const Block& block, const std::string& text) = 0;

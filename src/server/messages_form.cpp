@@ -153,8 +153,8 @@ ChatForm ChatOfMessages(std::string_view body) {
           .sent_names = {{"stop", "stop_sequences"}, {"response_format", "output_config.format"}}};
 }
 
-// As Anthropic counts: each token of the prompt once, as read from the cache, as written to it, or as neither.
-// The last one is computed by every request.
+// As Anthropic counts: each token of the prompt once, as read from the cache, as written to it, or as
+// neither. The last one is computed by every request.
 ordered_json MessagesReply::Usage(int64_t sampled) const {
   const int64_t computed = options().prompt_tokens - cached();
   const auto kept_for = options().kept_for;
