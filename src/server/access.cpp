@@ -90,7 +90,9 @@ bool Access::IsAllowedOrigin(const std::string& origin) const {
 HttpHeaders Access::CorsHeaders(const HttpRequest& head) const {
   const std::string& origin = head.Header("origin");
   if (!IsAllowedOrigin(origin)) return {};
-  HttpHeaders headers = {{"Access-Control-Allow-Origin", origin}, {"Vary", "Origin"}};
+  HttpHeaders headers = {{"Access-Control-Allow-Origin", origin},
+                         {"Access-Control-Expose-Headers", "request-id, x-request-id"},
+                         {"Vary", "Origin"}};
   // A proxy may know users by cookies. Only sites that are listed by name may send those.
   if (std::ranges::find(origins_, origin) != origins_.end())
     headers.emplace_back("Access-Control-Allow-Credentials", "true");

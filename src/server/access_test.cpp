@@ -52,6 +52,8 @@ TEST(Access, OriginsThatAreListed) {
   const HttpHeaders cors = access.CorsHeaders(FromPage("POST", "https://app.example"));
   EXPECT_THAT(cors, testing::Contains(std::pair<std::string, std::string>("Access-Control-Allow-Origin",
                                                                           "https://app.example")));
+  EXPECT_THAT(cors, testing::Contains(std::pair<std::string, std::string>("Access-Control-Expose-Headers",
+                                                                          "request-id, x-request-id")));
   EXPECT_EQ(access.CorsHeaders(FromPage("POST", "https://other.example")), HttpHeaders());
   const auto reply = access.Preflight(FromPage("OPTIONS", "https://app.example"));
   ASSERT_TRUE(reply);

@@ -17,7 +17,8 @@ std::vector<std::string> ToolNames(const nlohmann::ordered_json& tools);
 // Takes an answer's text piece by piece. Small models write calls as a bare object, in a fence, or in tags
 // that their template does not use. The whole answer must be such calls: {"name": N, "arguments": A} and its
 // kin, lists of them, each perhaps in ``` or <tools>, where N is a function of the request and A an object.
-// Holds text back only while it can still become that; the rest goes to ToolCallParser.
+// Holds text back only while it can still become that; the rest goes to ToolCallParser. In Llama's form,
+// whose calls have no mark, an object goes there as soon as it is a call.
 class AnswerParser {
  public:
   // `tools`: the request's definitions, which must outlive this object. `bare`: false if the answer may be
@@ -31,15 +32,17 @@ class AnswerParser {
 
  private:
   // The calls that the held text is; empty if it is anything else.
-  std::vector<AnswerPart> Calls() const;
-  bool AddCalls(const nlohmann::ordered_json& value, std::vector<AnswerPart>& parts) const;
+  std::vector<ToolCall> Calls() const;
+  bool AddCalls(const nlohmann::ordered_json& value, std::vector<ToolCall>& calls) const;
+  bool BeginsOwnCall();
   bool EchoesDefinition(const std::string& name, const nlohmann::ordered_json& arguments) const;
 
-  std::vector<std::string> names_;
-  const nlohmann::ordered_json& tools_;
+  const ToolFormat format_;
+  const CallableFunctions functions_;
   bool undecided_;
   std::string held_;
   CallScan scan_;
+  CallHead head_;  // of the object that held_ begins with, in Llama's form
   ToolCallParser inner_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "engine/prune_json.h"
@@ -41,6 +42,12 @@ void BlockReply::OnHeld() {
   if (options_.parameters.stream) exchange_->Send(kSseHeld);
 }
 
+// The client sees that its prompt was read, even if the answer's first words are held back.
+void BlockReply::OnProgress(int64_t processed, int64_t total, double) {
+  const std::lock_guard lock(mutex_);
+  if (processed == total) Begin();
+}
+
 void BlockReply::OnThought(const std::string& text) {
   const std::lock_guard lock(mutex_);
   Begin();
@@ -61,10 +68,20 @@ void BlockReply::OnText(int32_t, const std::string& text) {
 
 void BlockReply::AddParts(const std::vector<AnswerPart>& parts) {
   for (const AnswerPart& part : parts) {
-    if (part.call) {
-      AddCall(*part.call);
-    } else {
-      AddText(part.text);
+    switch (part.kind) {
+      case AnswerPart::Kind::kText:
+        AddText(part.text);
+        break;
+      case AnswerPart::Kind::kCall:
+        BeginCall(part.text);
+        break;
+      case AnswerPart::Kind::kArguments:
+        AddArguments(part.text);
+        break;
+      case AnswerPart::Kind::kCallEnd:
+      case AnswerPart::Kind::kCallCut:
+        EndCall(part.kind == AnswerPart::Kind::kCallCut);
+        break;
     }
   }
 }
@@ -90,16 +107,29 @@ void BlockReply::CloseText() {
   SendBlockEnd(blocks_.size() - 1, blocks_.back());
 }
 
-void BlockReply::AddCall(const ToolCall& call) {
-  if (calls_ > 0 && !options_.parameters.parallel_tool_calls) return;
+void BlockReply::BeginCall(const std::string& name) {
+  skips_call_ = calls_ > 0 && !options_.parameters.parallel_tool_calls;
+  if (skips_call_) return;
   CloseText();
-  for (ordered_json& error : call_checks_.Errors(*options_.parameters.tools, call, calls_)) {
+  blocks_.push_back(
+      {.id = ToolCallId(*options_.tools, options_.id, calls_++), .text = "", .call = ToolCall{name, ""}});
+  if (options_.parameters.stream) SendBlock(blocks_.size() - 1, blocks_.back());
+}
+
+void BlockReply::AddArguments(const std::string& piece) {
+  if (skips_call_) return;
+  blocks_.back().call->arguments += piece;
+  if (options_.parameters.stream) SendText(blocks_.size() - 1, blocks_.back(), piece);
+}
+
+void BlockReply::EndCall(bool is_cut) {
+  if (skips_call_) return;
+  Block& block = blocks_.back();
+  block.is_cut = is_cut;
+  for (ordered_json& error : call_checks_.Errors(*options_.parameters.tools, *block.call, calls_ - 1)) {
     if (call_errors_->size() < kMaxCallErrors) call_errors_->push_back(std::move(error));
   }
-  blocks_.push_back({.id = ToolCallId(*options_.tools, options_.id, calls_++), .text = "", .call = call});
-  if (!options_.parameters.stream) return;
-  SendBlock(blocks_.size() - 1, blocks_.back());
-  SendBlockEnd(blocks_.size() - 1, blocks_.back());
+  if (options_.parameters.stream) SendBlockEnd(blocks_.size() - 1, block);
 }
 
 void BlockReply::OnDone(const JobResult& result) {
@@ -118,7 +148,8 @@ void BlockReply::OnDone(const JobResult& result) {
           .sampled = result.sampled,
           .thinking = result.thinking,
           .more = ordered_json::object()};
-  if (calls_ > 0 && end.finish_reason == "stop") end.finish_reason = "tool_calls";
+  const bool is_cut = std::ranges::any_of(blocks_, &Block::is_cut);
+  if (calls_ > 0 && !is_cut && end.finish_reason == "stop") end.finish_reason = "tool_calls";
   const Answer& answer = result.answer;
   if (options_.parameters.prune_asked || answer.prune_spec != "none" || !answer.auto_reason.empty() ||
       !answer.prune_reason.empty())

@@ -1,6 +1,7 @@
 // Replies that list an answer's texts and calls as blocks: Anthropic's messages and OpenAI's responses.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -30,6 +31,7 @@ struct BlockReplyOptions {
   int64_t created = 0;
   Parameters parameters;
   int64_t prompt_tokens = 0;
+  std::chrono::seconds kept_for{};  // above 0: the client marked the prompt to be kept, and it is
   std::vector<PositionSpan> question;
   std::optional<ToolFormat> tools = {};                // the answer may call functions, in this form
   std::shared_ptr<void> admission = {};                // released when the reply ends
@@ -47,7 +49,7 @@ class BlockReply : public JobEvents {
 
   void OnPrefix(int64_t tokens) final;
   void OnHeld() final;
-  void OnProgress(int64_t, int64_t, double) final {}
+  void OnProgress(int64_t processed, int64_t total, double ms) final;
   void OnLogProbs(const TokenLogProbs&) final {}
   void OnThought(const std::string& text) final;
   void OnText(int32_t id, const std::string& text) final;
@@ -60,6 +62,7 @@ class BlockReply : public JobEvents {
     std::string text;
     std::optional<ToolCall> call;  // instead of the text
     bool is_thought = false;
+    bool is_cut = false;  // the answer ended within the call's arguments
   };
   // The figures of the answer, which are whole at its end.
   struct End {
@@ -70,8 +73,8 @@ class BlockReply : public JobEvents {
     nlohmann::ordered_json more;  // members beyond the form's own: prune, timings
   };
 
-  // A stream's parts, in this order: the begin, each block's begin, texts and end, and the end. A call has no
-  // texts.
+  // A stream's parts, in this order: the begin, each block's begin, texts and end, and the end. A call's
+  // texts are pieces of its arguments. `block` has each text already.
   virtual void SendBegin() = 0;
   virtual void SendBlock(size_t index, const Block& block) = 0;
   virtual void SendText(size_t index, const Block& block, const std::string& text) = 0;
@@ -94,7 +97,9 @@ class BlockReply : public JobEvents {
   void Begin();
   void AddParts(const std::vector<AnswerPart>& parts);
   void AddText(const std::string& text, bool is_thought = false);
-  void AddCall(const ToolCall& call);
+  void BeginCall(const std::string& name);
+  void AddArguments(const std::string& piece);
+  void EndCall(bool is_cut);
   void CloseText();
   void EndRequest();
 
@@ -107,6 +112,7 @@ class BlockReply : public JobEvents {
   bool text_is_open_ = false;
   bool begun_ = false;
   size_t calls_ = 0;
+  bool skips_call_ = false;  // the call that is being read is one too many
   CallChecks call_checks_;
   OwnedJson<nlohmann::ordered_json> call_errors_ = nlohmann::ordered_json::array();  // as CallChecks has them
   int64_t cached_ = 0;

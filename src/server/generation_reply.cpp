@@ -111,8 +111,14 @@ void GenerationReply::OnHeld() {
 
 void GenerationReply::OnProgress(int index, int64_t processed, int64_t total, double ms) {
   const std::lock_guard lock(mutex_);
+  if (options_.parameters.return_progress && !choices_[static_cast<size_t>(index)].begun)
+    TellProgress(index, processed, total, ms);
+  // The client sees that its prompt was read, even if the answer's first words are held back.
+  if (processed == total && is_chat() && options_.parameters.stream && !failed_) BeginChoice(index);
+}
+
+void GenerationReply::TellProgress(int index, int64_t processed, int64_t total, double ms) {
   Choice& choice = choices_[static_cast<size_t>(index)];
-  if (!options_.parameters.return_progress || choice.begun) return;
   OwnedJson<ordered_json> owned = Head(true);
   ordered_json& chunk = *owned;
   if (is_native()) {
@@ -211,32 +217,62 @@ void GenerationReply::AddText(int index, const std::string& text) {
   SendChunk(index, {{"content", text}}, text, "");
 }
 
-void GenerationReply::AddCall(int index, const ToolCall& call) {
+void GenerationReply::BeginCall(int index, const std::string& name) {
   Choice& choice = choices_[static_cast<size_t>(index)];
   const size_t number = choice.calls->size();
-  if (number > 0 && !options_.parameters.parallel_tool_calls) return;
+  choice.skips_call = number > 0 && !options_.parameters.parallel_tool_calls;
+  if (choice.skips_call) return;
   ordered_json item = {{"id", ToolCallId(*options_.tools, fmt::format("{} {}", options_.id, index), number)},
                        {"type", "function"},
-                       {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
+                       {"function", {{"name", name}, {"arguments", ""}}}};
   choice.calls->push_back(item);
-  for (ordered_json& error : call_checks_.Errors(*options_.parameters.tools, call, number)) {
-    if (call_errors_->size() >= kMaxCallErrors) break;
-    if (choices_.size() > 1) error["choice"] = index;
-    call_errors_->push_back(std::move(error));
-  }
-  choice.call_bytes += call.name.size() + call.arguments.size() + kCallBytes;
+  choice.call_bytes += name.size() + kCallBytes;
   if (!options_.parameters.stream) return;
   BeginChoice(index);
   item["index"] = number;
   SendChunk(index, {{"tool_calls", ordered_json::array({item})}}, "", "");
 }
 
+void GenerationReply::AddArguments(int index, const std::string& piece) {
+  Choice& choice = choices_[static_cast<size_t>(index)];
+  if (choice.skips_call) return;
+  choice.calls->back()["function"]["arguments"].get_ref<std::string&>() += piece;
+  choice.call_bytes += piece.size();
+  if (!options_.parameters.stream) return;
+  const ordered_json item = {{"index", choice.calls->size() - 1}, {"function", {{"arguments", piece}}}};
+  SendChunk(index, {{"tool_calls", ordered_json::array({item})}}, "", "");
+}
+
+void GenerationReply::EndCall(int index, bool is_cut) {
+  Choice& choice = choices_[static_cast<size_t>(index)];
+  if (choice.skips_call) return;
+  choice.call_is_cut = is_cut;
+  const ordered_json& function = choice.calls->back()["function"];
+  const ToolCall call{function["name"], function["arguments"]};
+  const size_t number = choice.calls->size() - 1;
+  for (ordered_json& error : call_checks_.Errors(*options_.parameters.tools, call, number)) {
+    if (call_errors_->size() >= kMaxCallErrors) break;
+    if (choices_.size() > 1) error["choice"] = index;
+    call_errors_->push_back(std::move(error));
+  }
+}
+
 void GenerationReply::AddParts(int index, const std::vector<AnswerPart>& parts) {
   for (const AnswerPart& part : parts) {
-    if (part.call) {
-      AddCall(index, *part.call);
-    } else {
-      AddText(index, part.text);
+    switch (part.kind) {
+      case AnswerPart::Kind::kText:
+        AddText(index, part.text);
+        break;
+      case AnswerPart::Kind::kCall:
+        BeginCall(index, part.text);
+        break;
+      case AnswerPart::Kind::kArguments:
+        AddArguments(index, part.text);
+        break;
+      case AnswerPart::Kind::kCallEnd:
+      case AnswerPart::Kind::kCallCut:
+        EndCall(index, part.kind == AnswerPart::Kind::kCallCut);
+        break;
     }
   }
 }
@@ -252,7 +288,8 @@ void GenerationReply::OnDone(int index, const JobResult& result) {
   if (choice.parser) {
     AddParts(index, choice.parser->Push(std::exchange(tail, {})));
     AddParts(index, choice.parser->Flush());
-    if (!choice.calls->empty() && choice.finish_reason == "stop") choice.finish_reason = "tool_calls";
+    const bool calls = !choice.calls->empty() && !choice.call_is_cut;
+    if (calls && choice.finish_reason == "stop") choice.finish_reason = "tool_calls";
   }
   choice.figures = FiguresOf(result, std::ssize(choice.prompt->tokens), choice.cached);
   choice.reuse = result.reuse;

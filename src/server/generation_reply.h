@@ -47,7 +47,6 @@ struct ReplyOptions {
   std::function<void(int64_t tokens)> on_tokens = {};  // generated; may be empty
 };
 
-// Collects the events of one request's jobs. Thread-safe.
 // What a message, or a part of it, has of the thinking: under the name that DeepSeek, llama.cpp and SGLang
 // give it, and under that of vLLM and OpenRouter. Clients read either, and those that read both take the
 // first.
@@ -55,6 +54,7 @@ inline nlohmann::ordered_json ThoughtMembers(const std::string& text) {
   return {{"reasoning_content", text}, {"reasoning", text}};
 }
 
+// Collects the events of one request's jobs. Thread-safe.
 class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
  public:
   // `prompts` has one for each choice. `exchange` takes the reply; `tokenizer` and `metrics` must outlive
@@ -97,7 +97,9 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
     std::string thought = {};                 // the same of the thinking
     std::optional<AnswerParser> parser = {};  // if the answer may call functions
     OwnedJson<nlohmann::ordered_json> calls = nlohmann::ordered_json::array();
-    size_t call_bytes = 0;  // of the calls, nearly
+    size_t call_bytes = 0;    // of the calls, nearly
+    bool skips_call = false;  // the call that is being read is one too many
+    bool call_is_cut = false;
     std::string finish_reason = {};
     std::string prune = {};  // the account of pruning, as JSON; empty: none
     // The texts of the prompt's tokens, as JSON, if the whole reply lists them. The choices of one prompt
@@ -119,10 +121,13 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
 
   bool is_chat() const { return options_.route == kChat; }
   bool is_native() const { return options_.route == kNative; }
+  void TellProgress(int index, int64_t processed, int64_t total, double ms);
   void BeginChoice(int index);
   void AddThought(int index, const std::string& text);
   void AddText(int index, const std::string& text);
-  void AddCall(int index, const ToolCall& call);
+  void BeginCall(int index, const std::string& name);
+  void AddArguments(int index, const std::string& piece);
+  void EndCall(int index, bool is_cut);
   void AddParts(int index, const std::vector<AnswerPart>& parts);
   void AddDepth(Choice& choice, nlohmann::ordered_json& chunk);
   void Count();  // one event more; now and then counts the reply's memory, and fails if there is too much

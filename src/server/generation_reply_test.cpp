@@ -4,34 +4,12 @@
 #include <gtest/gtest.h>
 
 #include "byte_tokenizer.h"
+#include "server/sent_test_support.h"
 
 namespace coppice {
 namespace {
 
 using nlohmann::ordered_json;
-
-class Sent final : public Exchange {
- public:
-  void Reply(HttpReply reply) override {
-    status = reply.status;
-    body = std::move(reply.body);
-  }
-  void StartPings(std::chrono::milliseconds) override {}
-  void Send(std::string text) override { events += text; }
-  void End() override {}
-  bool Hold(int64_t bytes) override {
-    held = bytes;
-    return bytes <= room;
-  }
-  void OnGone(std::function<void()>) override {}
-  void Note(std::string) override {}
-
-  std::string body;
-  std::string events;
-  int status = 0;
-  int64_t held = 0;
-  int64_t room = int64_t{1} << 40;
-};
 
 const std::string kAnswer =
     "Let me see.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>\n"
@@ -72,7 +50,7 @@ TEST(GenerationReply, CallsAreMembersOfTheMessage) {
   const ordered_json& calls = choice["message"]["tool_calls"];
   ASSERT_EQ(calls.size(), 2u);
   EXPECT_EQ(calls[0]["type"], "function");
-  EXPECT_EQ(calls[0]["function"], ordered_json({{"name", "f"}, {"arguments", "{\"a\":1}"}}));
+  EXPECT_EQ(calls[0]["function"], ordered_json({{"name", "f"}, {"arguments", "{\"a\": 1}"}}));
   EXPECT_EQ(calls[1]["function"]["name"], "g");
   EXPECT_NE(calls[0]["id"], calls[1]["id"]);
 }
@@ -125,26 +103,6 @@ TEST(GenerationReply, WithoutToolsTheSameTextIsText) {
   const ordered_json choice = ordered_json::parse(Answered(kAnswer, {})->body)["choices"][0];
   EXPECT_EQ(choice["finish_reason"], "stop");
   EXPECT_EQ(choice["message"], ordered_json({{"role", "assistant"}, {"content", kAnswer}}));
-}
-
-TEST(GenerationReply, CallsAreStreamed) {
-  const std::string events = Answered(kAnswer, WithTools(true))->events;
-  std::string text, finish;
-  ordered_json calls = ordered_json::array();
-  for (size_t at = events.find("data: {"); at != events.npos; at = events.find("data: {", at + 1)) {
-    const ordered_json choice =
-        ordered_json::parse(events.substr(at + 6, events.find('\n', at) - at - 6))["choices"][0];
-    const ordered_json& delta = choice["delta"];
-    text += delta.value("content", "");
-    if (delta.contains("tool_calls")) calls.push_back(delta["tool_calls"][0]);
-    if (choice["finish_reason"].is_string()) finish = choice["finish_reason"];
-  }
-  EXPECT_EQ(text, "Let me see.");
-  EXPECT_EQ(finish, "tool_calls");
-  ASSERT_EQ(calls.size(), 2u);
-  EXPECT_EQ(calls[1]["index"], 1);
-  EXPECT_EQ(calls[0]["function"]["arguments"], "{\"a\":1}");
-  EXPECT_TRUE(events.ends_with("data: [DONE]\n\n"));
 }
 
 Parameters WithScores(bool stream) {

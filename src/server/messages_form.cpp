@@ -153,10 +153,18 @@ ChatForm ChatOfMessages(std::string_view body) {
           .sent_names = {{"stop", "stop_sequences"}, {"response_format", "output_config.format"}}};
 }
 
+// As Anthropic counts: each token of the prompt once, as read from the cache, as written to it, or as
+// neither. The last one is computed by every request.
 ordered_json MessagesReply::Usage(int64_t sampled) const {
-  return {{"input_tokens", options().prompt_tokens - cached()},
-          {"cache_creation_input_tokens", 0},  // nothing costs more because it is kept
-          {"cache_creation", {{"ephemeral_5m_input_tokens", 0}, {"ephemeral_1h_input_tokens", 0}}},
+  const int64_t computed = options().prompt_tokens - cached();
+  const auto kept_for = options().kept_for;
+  const int64_t written = kept_for.count() > 0 ? std::max<int64_t>(computed - 1, 0) : 0;
+  const bool is_long = kept_for >= std::chrono::hours(1);
+  return {{"input_tokens", computed - written},
+          {"cache_creation_input_tokens", written},
+          {"cache_creation",
+           {{"ephemeral_5m_input_tokens", is_long ? 0 : written},
+            {"ephemeral_1h_input_tokens", is_long ? written : 0}}},
           {"cache_read_input_tokens", cached()},
           {"output_tokens", sampled}};
 }
@@ -187,7 +195,7 @@ ordered_json BlockJson(const Block& block, bool whole) {
   return {{"type", "tool_use"},
           {"id", block.id},
           {"name", block.call->name},
-          {"input", whole ? ordered_json::parse(block.call->arguments) : ordered_json::object()}};
+          {"input", whole ? ArgumentsObject(block.call->arguments) : ordered_json::object()}};
 }
 
 template <typename End>
@@ -212,16 +220,13 @@ void MessagesReply::SendBegin() {
 void MessagesReply::SendBlock(size_t index, const Block& block) {
   Send("content_block_start",
        {{"type", "content_block_start"}, {"index", index}, {"content_block", BlockJson(block, false)}});
-  if (!block.call) return;
-  Send("content_block_delta",
-       {{"type", "content_block_delta"},
-        {"index", index},
-        {"delta", {{"type", "input_json_delta"}, {"partial_json", block.call->arguments}}}});
 }
 
 void MessagesReply::SendText(size_t index, const Block& block, const std::string& text) {
-  const ordered_json delta = block.is_thought ? ordered_json({{"type", "thinking_delta"}, {"thinking", text}})
-                                              : ordered_json({{"type", "text_delta"}, {"text", text}});
+  const ordered_json delta = block.call ? ordered_json({{"type", "input_json_delta"}, {"partial_json", text}})
+                             : block.is_thought
+                                 ? ordered_json({{"type", "thinking_delta"}, {"thinking", text}})
+                                 : ordered_json({{"type", "text_delta"}, {"text", text}});
   Send("content_block_delta", {{"type", "content_block_delta"}, {"index", index}, {"delta", delta}});
 }
 

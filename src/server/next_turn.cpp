@@ -66,10 +66,12 @@ Parameters WithNextMessage(const TurnAnswer& answer, const std::string& probe) {
     AnswerParser parser(*turn.tools, *p.tools, p.form == AnswerForm::kFree);
     std::vector<AnswerPart> parts = parser.Push(answer.text);
     for (AnswerPart& part : parser.Flush()) parts.push_back(std::move(part));
-    for (AnswerPart& part : parts) {
-      text += part.text;
-      if (part.call && (calls.empty() || p.parallel_tool_calls)) calls.push_back(std::move(*part.call));
+    for (const AnswerPart& part : parts) {
+      if (part.kind == AnswerPart::Kind::kText) text += part.text;
+      if (part.kind == AnswerPart::Kind::kCall) calls.push_back({part.text, ""});
+      if (part.kind == AnswerPart::Kind::kArguments) calls.back().arguments += part.text;
     }
+    if (calls.size() > 1 && !p.parallel_tool_calls) calls.resize(1);
   } else {
     text = answer.text;
   }

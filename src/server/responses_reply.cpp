@@ -15,7 +15,7 @@ namespace {
 template <typename Block>
 ordered_json ItemJson(const Block& block, bool whole, const BlockReplyOptions& options) {
   const auto& functions = options.functions;
-  const char* status = whole ? "completed" : "in_progress";
+  const char* status = !whole ? "in_progress" : block.is_cut ? "incomplete" : "completed";
   if (block.is_thought) {
     ordered_json item = {{"type", "reasoning"},
                          {"id", "rs_" + block.id},
@@ -108,15 +108,7 @@ void ResponsesReply::SendBegin() {
 void ResponsesReply::SendBlock(size_t index, const Block& block) {
   const ordered_json item = ItemJson(block, false, options());
   SendTyped("response.output_item.added", {{"output_index", index}, {"item", item}});
-  if (block.call) {
-    const std::string id = "fc_" + block.id;
-    const std::string& arguments = block.call->arguments;
-    SendTyped("response.function_call_arguments.delta",
-              {{"item_id", id}, {"output_index", index}, {"delta", arguments}});
-    SendTyped("response.function_call_arguments.done",
-              {{"item_id", id}, {"output_index", index}, {"name", item["name"]}, {"arguments", arguments}});
-    return;
-  }
+  if (block.call) return;
   SendTyped("response.content_part.added",
             {{"item_id", item["id"]},
              {"output_index", index},
@@ -128,6 +120,10 @@ void ResponsesReply::SendBlock(size_t index, const Block& block) {
 }
 
 void ResponsesReply::SendText(size_t index, const Block& block, const std::string& text) {
+  if (block.call) {
+    return SendTyped("response.function_call_arguments.delta",
+                     {{"item_id", "fc_" + block.id}, {"output_index", index}, {"delta", text}});
+  }
   if (block.is_thought) {
     return SendTyped(
         "response.reasoning_text.delta",
@@ -142,7 +138,12 @@ void ResponsesReply::SendText(size_t index, const Block& block, const std::strin
 
 void ResponsesReply::SendBlockEnd(size_t index, const Block& block) {
   const ordered_json item = ItemJson(block, true, options());
-  if (!block.call) {
+  if (block.call) {
+    SendTyped("response.function_call_arguments.done", {{"item_id", item["id"]},
+                                                        {"output_index", index},
+                                                        {"name", item["name"]},
+                                                        {"arguments", block.call->arguments}});
+  } else {
     const ordered_json place = {{"item_id", item["id"]}, {"output_index", index}, {"content_index", 0}};
     ordered_json done = place;
     done["text"] = block.text;

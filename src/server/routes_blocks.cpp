@@ -82,6 +82,8 @@ void Server::GenerateBlocks(const ChatForm& chat, const char* prefix, const Http
   exchange->Note(" id=" + options.id);
   const std::string calls_id = options.id;
   const std::shared_ptr<Job> job = MakeJob(*prompt, p, form, kChat, 0);
+  const bool is_marked = p.cache_lifetime.count() > 0 && p.cache_prompt && engine_->documents() != nullptr;
+  if (is_marked && CanKeep(job->request)) options.kept_for = p.cache_lifetime;
   job->log_probs = false;
   job->next_turn = NextTurnOf(p, calls_id, false);
   job->id = options.id;

@@ -193,8 +193,8 @@ const Server::Row* Server::Find(const HttpRequest& head) {
 
 HttpHeaders Server::HeadersFor(const HttpRequest& head) {
   HttpHeaders headers = access_.CorsHeaders(head);
-  const ErrorForm form = ErrorFormFor(head);
-  if (form.api == ErrorApi::kAnthropic) headers.emplace_back("request-id", form.request_id);
+  // The names under which Anthropic's clients and OpenAI's read it.
+  for (const char* name : {"request-id", "x-request-id"}) headers.emplace_back(name, head.id);
   return headers;
 }
 

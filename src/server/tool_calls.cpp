@@ -62,35 +62,6 @@ bool IsNameCharacter(char c) {
          c == '.';
 }
 
-// The object that the text is; null if it is none, or too deep or wide to be taken from a model.
-ordered_json ObjectOf(const std::string& text) {
-  try {
-    ordered_json value = ParseOrderedJson(text, "call");
-    return value.is_object() ? value : ordered_json();
-  } catch (const Error&) {
-    return nullptr;
-  }
-}
-
-// The call that the object is, or nullopt. `name`: it is the arguments of this function.
-std::optional<ToolCall> CallOf(const std::string& object, const std::string& name) {
-  const OwnedJson<ordered_json> owned = ObjectOf(object);
-  const ordered_json& json = *owned;
-  if (!json.is_object()) return std::nullopt;
-  if (!name.empty()) return ToolCall{name, DumpJson(json)};
-  if (!json.contains("name") || !json["name"].is_string() || json["name"].empty()) return std::nullopt;
-  ToolCall call{json["name"], "{}"};
-  for (const char* key : {"arguments", "parameters"}) {
-    if (!json.contains(key)) continue;
-    const ordered_json& given = json[key];
-    const ordered_json arguments = given.is_string() ? ObjectOf(given) : given;
-    if (!arguments.is_object()) return std::nullopt;
-    call.arguments = DumpJson(arguments);
-    return call;
-  }
-  return call;
-}
-
 }  // namespace
 
 ToolFormat ToolFormatOf(std::string_view chat_template) {
@@ -142,28 +113,6 @@ std::string ToolCallId(ToolFormat format, std::string_view answer, size_t number
   return format == ToolFormat::kMistral ? id.substr(0, 9) : "call_" + id;
 }
 
-std::optional<size_t> ToolCallParser::ObjectEnd::Find(std::string_view text) {
-  for (; at < text.size(); ++at) {
-    const char c = text[at];
-    if (in_string) {
-      if (escaped) {
-        escaped = false;
-      } else if (c == '\\') {
-        escaped = true;
-      } else if (c == '"') {
-        in_string = false;
-      }
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '{') {
-      ++depth;
-    } else if (c == '}' && --depth == 0) {
-      return at + 1;
-    }
-  }
-  return std::nullopt;
-}
-
 std::vector<AnswerPart> ToolCallParser::Push(std::string_view text) {
   held_ += text;
   return Parse(false);
@@ -173,7 +122,10 @@ std::vector<AnswerPart> ToolCallParser::Flush() { return Parse(true); }
 
 std::vector<AnswerPart> ToolCallParser::Parse(bool at_end) {
   std::vector<AnswerPart> parts;
-  while (in_calls_ ? TakeCall(at_end, parts) : TakeText(at_end, parts)) {
+  while (in_arguments_    ? TakeArguments(at_end, parts)
+         : leaves_object_ ? TakeRestOfObject(at_end)
+         : in_calls_      ? TakeCall(at_end, parts)
+                          : TakeText(at_end, parts)) {
   }
   return parts;
 }
@@ -182,8 +134,7 @@ void ToolCallParser::Emit(std::string text, std::vector<AnswerPart>& parts) {
   if (after_call_) text.erase(0, std::min(text.find_first_not_of(kBlanks), text.size()));
   if (text.empty()) return;
   at_start_ = after_call_ = false;
-  if (parts.empty() || parts.back().call) parts.emplace_back();
-  parts.back().text += text;
+  AddPiece(AnswerPart::Kind::kText, text, parts);
 }
 
 // What looked like a call is text, with what introduced it. Behind a call that is nothing.
@@ -191,6 +142,7 @@ void ToolCallParser::GiveUp(size_t bytes, std::vector<AnswerPart>& parts) {
   Emit(std::exchange(mark_, {}) + std::exchange(name_mark_, {}) + held_.substr(0, bytes), parts);
   name_.clear();
   held_.erase(0, bytes);
+  head_ = {};
   in_calls_ = false;
 }
 
@@ -306,13 +258,25 @@ bool ToolCallParser::TakeCall(bool at_end, std::vector<AnswerPart>& parts) {
     GiveUp(0, parts);
     return true;
   }
-  const std::optional<size_t> end = end_.Find(held_);
+  const bool is_named = !name_.empty();
+  if (is_named && functions_.Has(name_)) {
+    BeginCall(std::move(name_), 0, false, parts);
+    return true;
+  }
+  const CallHead::Found found = is_named ? CallHead::Found::kWhole : head_.Find(held_, functions_);
+  if (found == CallHead::Found::kArguments) {
+    BeginCall(head_.name(), head_.arguments(), true, parts);
+    return true;
+  }
+  const std::optional<size_t> end =
+      found == CallHead::Found::kWhole ? end_.Find(held_) : std::optional<size_t>();
   if (!end) {
     if (at_end) GiveUp(held_.size(), parts);
     return false;
   }
   end_ = {};
-  std::optional<ToolCall> call = CallOf(held_.substr(0, *end), name_);
+  std::optional<ToolCall> call;
+  if (!is_named) call = CallOf(held_.substr(0, *end));
   if (!call || !functions_.Has(call->name)) {
     GiveUp(*end, parts);
     return true;
@@ -320,20 +284,6 @@ bool ToolCallParser::TakeCall(bool at_end, std::vector<AnswerPart>& parts) {
   held_.erase(0, *end);
   EmitCalls({*std::move(call)}, parts);
   return true;
-}
-
-void ToolCallParser::EmitCalls(std::vector<ToolCall> calls, std::vector<AnswerPart>& parts) {
-  mark_.clear();
-  name_.clear();
-  name_mark_.clear();
-  at_start_ = false;
-  after_call_ = true;
-  searched_ = 0;
-  tries_ = 0;
-  for (ToolCall& call : calls) {
-    ++calls_;
-    parts.push_back({.call = std::move(call)});
-  }
 }
 
 // held_ begins with a header, which ends with <|message|>.
@@ -367,19 +317,11 @@ bool ToolCallParser::TakeMessage(bool at_end, std::vector<AnswerPart>& parts) {
   }
   const size_t begin = held_.find_first_not_of(kBlanks, message + kMessage.size());
   if (begin == held_.npos && !at_end) return false;
-  std::optional<size_t> end =
-      begin == held_.npos ? std::nullopt : end_.Find(std::string_view(held_).substr(begin));
-  const bool is_object = begin != held_.npos && held_[begin] == '{';
-  if (is_object && !end && !at_end) return false;
-  std::optional<ToolCall> call;
-  if (is_object && end) call = CallOf(held_.substr(begin, *end), name);
-  end_ = {};
-  if (!call) {
+  if (begin == held_.npos || held_[begin] != '{') {
     GiveUp(message + kMessage.size(), parts);
     return true;
   }
-  held_.erase(0, begin + *end);
-  EmitCalls({*std::move(call)}, parts);
+  BeginCall(std::move(name), begin, false, parts);
   in_calls_ = false;
   return true;
 }

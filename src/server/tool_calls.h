@@ -9,6 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "server/call_object.h"
+#include "server/tool_parts.h"
+
 namespace coppice {
 
 enum class ToolFormat {
@@ -46,36 +49,16 @@ ToolFormat ToolFormatOf(std::string_view chat_template);
 // the parser too.
 std::vector<std::string_view> ToolMarks(ToolFormat format);
 
-struct ToolCall {
-  std::string name;
-  std::string arguments;  // a JSON object
-};
-
 // A call's id: of its own for each `number` in each `answer`. Mistral's templates take nine letters and
 // digits.
 std::string ToolCallId(ToolFormat format, std::string_view answer, size_t number);
 
-// What an answer consists of: pieces of text, and calls.
-struct AnswerPart {
-  std::string text = {};
-  std::optional<ToolCall> call = {};
-};
-
-// The functions that may be called: `tools` as CheckTools() takes them, or nullptr where only the names are
-// known.
-struct CallableFunctions {
-  std::vector<std::string> names;
-  const nlohmann::ordered_json* tools = nullptr;
-
-  bool Has(std::string_view name) const;
-  // Whether this begins a name, or is one.
-  bool HasBeginning(std::string_view begin) const;
-  // {"name", "parameters"}, or null.
-  nlohmann::ordered_json Find(std::string_view name) const;
-};
-
 // Takes an answer's text piece by piece. Holds text back while it may belong to a call; what turns out to be
 // none is text. White space between calls is left out.
+//
+// A call whose arguments are one JSON object is told as it is written: from where its name is known and its
+// arguments begin it is a call, whatever follows. Its arguments are the model's own text, up to the end of
+// the object. In other forms, a call is told when it is whole, with arguments as DumpJson() writes them.
 class ToolCallParser {
  public:
   // `names`: the functions that may be called; what names another is text. `tools`: their definitions, which
@@ -91,17 +74,6 @@ class ToolCallParser {
   size_t held_bytes() const { return held_.size() + mark_.size() + name_mark_.size(); }
 
  private:
-  // Finds the end of the JSON object at the front of a text that grows.
-  struct ObjectEnd {
-    size_t at = 0;
-    int depth = 0;
-    bool in_string = false;
-    bool escaped = false;
-
-    // In bytes; nullopt: the text ends before the object does.
-    std::optional<size_t> Find(std::string_view text);
-  };
-
   std::vector<AnswerPart> Parse(bool at_end);
   // Each takes something from the front of held_ and returns true, or returns false: more text is needed.
   bool TakeText(bool at_end, std::vector<AnswerPart>& parts);
@@ -114,6 +86,11 @@ class ToolCallParser {
   // Whether the block may end behind its end mark, which ends at `end`; nullopt: more text is needed.
   std::optional<bool> MayEndBlock(size_t end, bool at_end) const;
   void EmitCalls(std::vector<ToolCall> calls, std::vector<AnswerPart>& parts);
+  void NoteCalls(int count);
+  // A call begins, whose arguments begin behind `skip` bytes of held_. `is_member`: of an object.
+  void BeginCall(std::string name, size_t skip, bool is_member, std::vector<AnswerPart>& parts);
+  bool TakeArguments(bool at_end, std::vector<AnswerPart>& parts);
+  bool TakeRestOfObject(bool at_end);
   bool StripLeftOver(bool at_end);
   enum class Next { kCall, kText, kUnknown };
   // Takes what stands between calls, and says what follows it; kUnknown: more text is needed.
@@ -134,9 +111,12 @@ class ToolCallParser {
   bool at_start_ = true;     // the answer has neither text nor calls yet
   bool after_call_ = false;  // no text since the last call
   int calls_ = 0;
-  ObjectEnd end_;
-  size_t searched_ = 0;  // of held_: up to there no end mark of the block begins
-  int tries_ = 0;        // end marks that did not end it
+  CallHead head_;  // of the object at the front of held_
+  ObjectEnd end_;  // of the object at the front of held_, or of the arguments or the object being left
+  bool in_arguments_ = false;
+  bool leaves_object_ = false;  // what follows the arguments is the rest of their object
+  size_t searched_ = 0;         // of held_: up to there no end mark of the block begins
+  int tries_ = 0;               // end marks that did not end it
 };
 
 }  // namespace coppice

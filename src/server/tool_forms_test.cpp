@@ -30,16 +30,10 @@ std::string Read(ToolFormat format, std::string_view answer) {
     EXPECT_EQ(Written(parser, answer, step), whole) << "in pieces of " << step << ": " << answer;
   for (size_t cut = 1; cut < answer.size(); ++cut) {
     AnswerParser two(format, kTools, true);
-    std::string calls;
-    for (const auto& parts : {two.Push(answer.substr(0, cut)), two.Push(answer.substr(cut)), two.Flush()}) {
-      for (const AnswerPart& part : parts) calls += part.call ? part.call->arguments : "";
-    }
-    AnswerParser one(format, kTools, true);
-    std::string expected;
-    for (const auto& parts : {one.Push(answer), one.Flush()}) {
-      for (const AnswerPart& part : parts) expected += part.call ? part.call->arguments : "";
-    }
-    EXPECT_EQ(calls, expected) << "cut at " << cut << " of " << answer;
+    WrittenParts written;
+    for (const auto& parts : {two.Push(answer.substr(0, cut)), two.Push(answer.substr(cut)), two.Flush()})
+      written.Add(parts);
+    EXPECT_EQ(written.whole(), whole) << "cut at " << cut << " of " << answer;
   }
   return whole;
 }
@@ -109,7 +103,8 @@ TEST(XmlCalls, WithoutTheOuterTags) {
   EXPECT_EQ(Xml("Text.\n" + call + "\n</tool_call>"), R"(Text.|f({"n":1})|)");
   EXPECT_EQ(Xml("<tool_call>\n" + call), R"(f({"n":1})|)");
   EXPECT_EQ(Xml("<tool_call>\n" + call + "\nThat is it."), R"(f({"n":1})|That is it.)");
-  EXPECT_EQ(Xml("<tool_call>\n{\"name\": \"f\", \"arguments\": {\"n\": 1}}\n</tool_call>"), R"(f({"n":1})|)");
+  EXPECT_EQ(Xml("<tool_call>\n{\"name\": \"f\", \"arguments\": {\"n\": 1}}\n</tool_call>"),
+            R"(f({"n": 1})|)");
 }
 
 TEST(XmlCalls, WhatIsNoneIsText) {
@@ -187,23 +182,23 @@ std::string Channel(std::string_view answer) { return Read(ToolFormat::kChannels
 TEST(ChannelCalls, Whole) {
   EXPECT_EQ(
       Channel("<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"s\": \"a\"}<|call|>"),
-      R"(f({"s":"a"})|)");
+      R"(f({"s": "a"})|)");
   EXPECT_EQ(Channel("<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"s\": \"a\"}"),
-            R"(f({"s":"a"})|)");
+            R"(f({"s": "a"})|)");
   EXPECT_EQ(Channel(" to=functions.f<|channel|>commentary json<|message|>{}"), "f({})|");
   EXPECT_EQ(Channel("I look.<|start|>assistant<|channel|>commentary to=functions.g-h.i<|message|>{}<|call|>"),
             "I look.|g-h.i({})|");
   EXPECT_EQ(Channel("<|start|>assistant to=functions.f<|channel|>commentary json<|message|>{\"o\": {\"k\": "
                     "\"}\"}}<|call|>"
                     "<|start|>assistant to=functions.f<|channel|>commentary json<|message|>{}"),
-            R"(f({"o":{"k":"}"}})|f({})|)");
+            R"(f({"o": {"k": "}"}})|f({})|)");
+  EXPECT_EQ(Channel("<|channel|>commentary to=functions.f<|message|>{\"a\":"), R"(f({"a":...|)");
 }
 
 TEST(ChannelCalls, WhatIsNoneIsText) {
   for (const std::string answer :
        {"<|channel|>commentary to=functions.zz <|constrain|>json<|message|>{}",
         "<|channel|>commentary to=functions.f", "<|channel|>commentary to=functions.f<|message|>no object",
-        "<|channel|>commentary to=functions.f<|message|>{\"a\":",
         "<|channel|>analysis to=python<|message|>print(1)", "say to=functions.f and go",
         "to=functions.f\n<|message|>{}"})
     EXPECT_EQ(Channel(answer), answer);
@@ -306,7 +301,7 @@ TEST(ToolForms, AnyTextEndsTheSameWay) {
       const std::string whole = Written(parser, text, std::max<size_t>(text.size(), 1));
       for (const size_t step : {1, 2, 3, 5, 8})
         ASSERT_EQ(Written(parser, text, step), whole) << step << ": " << text;
-      if (whole.find('|') == whole.npos || whole.find(")|") == whole.npos) {
+      if (whole.find(")|") == whole.npos && whole.find("...|") == whole.npos) {
         ASSERT_EQ(whole, text);
       }
     }

@@ -194,7 +194,7 @@ class Chat(unittest.TestCase):
             self.assertEqual(len(lines), 3, text)
             self.assertIn("GET /v1/models status=401", lines[0])
             for line in lines[1:]:
-                self.assertRegex(line, r"POST /v1/completions status=200 ms=\d+ sent=\d+ whole=yes client=[0-9a-f]{8} "
+                self.assertRegex(line, r"POST /v1/completions status=200 ms=\d+ sent=\d+ whole=yes request=req_[0-9a-f]{16} client=[0-9a-f]{8} "
                                  r"id=cmpl-[0-9a-f]{16} prompt=\d+ cached=\d+ generated=3 cache=0/0 reason=first$")
             self.assertNotIn("secret", text)
 

@@ -177,7 +177,7 @@ void HttpSession::OnHead(error_code ec, bool folded) {
   head_only_ = request.method == "HEAD";
   BeginEntry(request.method, request.path);
   errors_ = ErrorFormFor(request);
-  if (!errors_.request_id.empty()) entry_.note = " request=" + errors_.request_id;
+  entry_.note = " request=" + request.id;
   more_headers_ = shared_.service.HeadersFor(request);
   std::optional<HttpReply> refusal;
   if (const auto fault = FaultOfHead(parser_->get(), folded)) {
