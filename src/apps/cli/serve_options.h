@@ -37,6 +37,9 @@ struct ServeOptions {
 
 void AddServeOptions(CLI::App& app, ServeOptions& options);
 
+// The model's name in answers.
+std::string AliasOf(const ServeOptions& options);
+
 // These throw Error, naming the option. Null if no router is told.
 std::shared_ptr<KvEvents> MakeKvEvents(const ServeOptions& options);
 ServerOptions MakeServerOptions(const ServeOptions& options, std::shared_ptr<KvEvents> events);
