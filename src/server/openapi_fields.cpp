@@ -95,7 +95,7 @@ constexpr ReaderSchema kSchemas[] = {
     {"typical_p", R"({"type": ["number"], "minimum": 0, "maximum": 1, "examples": [0.9]})"},
     {"samplers", R"({"type": ["array"], "items": {"type": "string"}, "maxItems": 64, "description":
       "llama.cpp's list; refused where it names other samplers than those that act, or another order",
-      "examples": [["dry", "xtc"]]})"},
+      "examples": [["penalties", "dry", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"]]})"},
     {"repeat_penalty",
      R"({"type": ["number"], "minimum": 0, "description": "1 or 0: none", "examples": [1.1]})"},
     {"logit_bias", R"({"type": ["object", "array"], "description":
@@ -162,7 +162,8 @@ ordered_json SchemaOf(const Field& field, Parameters& defaults) {
         } else {
           const bool is_double = std::is_same_v<T, double& (*)(Parameters&)>;
           ordered_json schema = NumberSchema(is_double ? "number" : "integer", field);
-          schema["default"] = target(defaults);
+          // `dimensions` has one that no request may send: the model's own.
+          if (target(defaults) >= field.low) schema["default"] = target(defaults);
           return schema;
         }
       },
