@@ -55,7 +55,7 @@ class Masks:
         if isinstance(value, list):
             return [self.value(one, key) for one in value]
         if isinstance(value, str):
-            return "<build>" if key in ("build_info", "system_fingerprint") else self.text(value)
+            return "<build>" if key in ("build_info", "system_fingerprint", "version", "commit", "build", "compiler", "isa") else self.text(value)
         if isinstance(value, bool) or value is None:
             return value
         if re.search(r"created|completed_at|_ms$|_per_second|seconds", key):

@@ -94,15 +94,19 @@ ResolvedPrune Chosen(const Calibration& calibration, const CalibrationEntry& ent
                      PromptForm form) {
   const std::string on = MeasuredOn(entry);
   if (const std::string why = WhyAnother(entry, form); !why.empty() && entry.setting.prune != "none")
-    return {"none", fmt::format("{}: dense, {}, and the setting was {}", About(calibration, entry), why, on)};
+    return {"none", fmt::format("{}: dense, {}, and the setting was {}", About(calibration, entry), why, on),
+            AutoReason::kOtherPrompt};
   // Of few kinds the milder of the two settings.
   const bool one_question = states == PromptStates::kDiscarded && entry.one_question && !entry.narrow;
   const CalibratedSetting& setting = one_question ? *entry.one_question : entry.setting;
   const std::string about = About(calibration, entry) + (one_question ? ", one question" : "");
-  if (setting.prune == "none") return {"none", fmt::format("{}: dense, {}", about, setting.why)};
+  if (setting.prune == "none")
+    return {"none", fmt::format("{}: dense, {}", about, setting.why), AutoReason::kDenseSetting};
   const HeldOutScore& held = *setting.held_out;
-  return {setting.prune, fmt::format("{}: held-out {:.1f} of dense {:.1f}, n={}{}{}", about, held.score,
-                                     held.dense, held.samples, on.empty() ? "" : ", ", on)};
+  return {setting.prune,
+          fmt::format("{}: held-out {:.1f} of dense {:.1f}, n={}{}{}", about, held.score, held.dense,
+                      held.samples, on.empty() ? "" : ", ", on),
+          AutoReason::kPruned};
 }
 
 // Whether the setting that was measured is the one that `prune` gives now. Throws Error if a model of this
@@ -112,8 +116,8 @@ bool StillMeasured(const CalibratedSetting& setting, const CalibrationEntry& ent
   return setting.settings.empty() || SettingsOf(setting.prune, shape, entry.length) == setting.settings;
 }
 
-// Why no entry of the calibration covers the prompt: by its allowed losses, or by its ranges of lengths.
-std::string NotCovered(const Calibration& calibration, double loss, int64_t tokens) {
+// No entry of the calibration covers the prompt: by its allowed losses, or by its ranges of lengths.
+ResolvedPrune NotCovered(const Calibration& calibration, double loss, int64_t tokens) {
   std::vector<std::pair<int64_t, int64_t>> ranges;
   double smallest = 1;
   for (const CalibrationEntry& entry : calibration.entries) {
@@ -121,8 +125,10 @@ std::string NotCovered(const Calibration& calibration, double loss, int64_t toke
     if (entry.loss <= loss) ranges.emplace_back(entry.min_tokens, entry.max_tokens);
   }
   if (ranges.empty()) {
-    return fmt::format("the calibration {} has no setting of at most {} loss, its smallest is {}: dense",
-                       NameOf(calibration), PercentText(loss), PercentText(smallest));
+    return {"none",
+            fmt::format("the calibration {} has no setting of at most {} loss, its smallest is {}: dense",
+                        NameOf(calibration), PercentText(loss), PercentText(smallest)),
+            AutoReason::kLoss};
   }
   std::sort(ranges.begin(), ranges.end());
   std::string list;
@@ -131,8 +137,10 @@ std::string NotCovered(const Calibration& calibration, double loss, int64_t toke
     for (; i < ranges.size() && ranges[i].first <= high + 1; ++i) high = std::max(high, ranges[i].second);
     list += (list.empty() ? "" : " and ") + RangeText(low, high);
   }
-  return fmt::format("the calibration {} covers {}, the prompt has {}: dense", NameOf(calibration), list,
-                     Grouped(tokens));
+  return {"none",
+          fmt::format("the calibration {} covers {}, the prompt has {}: dense", NameOf(calibration), list,
+                      Grouped(tokens)),
+          AutoReason::kLength};
 }
 
 }  // namespace
@@ -216,11 +224,12 @@ ResolvedPrune ChooseSetting(const std::vector<Calibration>& calibrations, double
     if (const CalibrationEntry* entry = BestEntry(calibration, loss, prompt_tokens, false)) {
       return {"none",
               fmt::format("{}: dense, it was {}; `coppice tune -m MODEL` measures other kinds of question",
-                          About(calibration, *entry), MeasuredOn(*entry))};
+                          About(calibration, *entry), MeasuredOn(*entry)),
+              AutoReason::kNarrow};
     }
   }
-  if (!calibrations.empty()) return {"none", NotCovered(calibrations.front(), loss, prompt_tokens)};
-  return {"none", std::string(kNoCalibration)};
+  if (!calibrations.empty()) return NotCovered(calibrations.front(), loss, prompt_tokens);
+  return {"none", std::string(kNoCalibration), AutoReason::kNoCalibration};
 }
 
 ResolvedPrune Calibrations::Resolve(std::string_view spec, int64_t prompt_tokens, PromptStates states,
@@ -233,7 +242,8 @@ ResolvedPrune Calibrations::Resolve(std::string_view spec, int64_t prompt_tokens
   if (usable_.empty() && !other_weights_.empty()) {
     return {"none",
             fmt::format("the calibration {} is of other weights: dense; `coppice tune -m MODEL` makes one",
-                        other_weights_)};
+                        other_weights_),
+            AutoReason::kOtherWeights};
   }
   return ChooseSetting(usable_, *loss, prompt_tokens, states, form ? form() : PromptForm::kQuestion);
 }

@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/auto_reason.h"
 #include "engine/prompt_form.h"
 #include "engine/question_kinds.h"
 #include "formats/tensor_store.h"
@@ -91,6 +92,7 @@ std::string FileKeyOf(std::string_view spec);
 struct ResolvedPrune {
   std::string spec;
   std::string reason;  // of "auto": which entry was chosen, or why the run is dense; empty for other specs
+  AutoReason cause = AutoReason::kNotAsked;  // the same, as one of a few
 };
 
 // The loss that "auto" or "auto:loss=5%" allows; nullopt for a spec that is not auto. Throws Error if auto is

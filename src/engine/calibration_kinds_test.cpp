@@ -203,6 +203,7 @@ TEST(CalibrationKinds, TheEngineReadsThePrompt) {
   const Answer text = answer("The ship");
   EXPECT_EQ(text.prune_spec, "none");
   EXPECT_THAT(text.auto_reason, HasSubstr("the prompt asks no question"));
+  EXPECT_EQ(text.auto_cause, AutoReason::kOtherPrompt);
 }
 
 }  // namespace

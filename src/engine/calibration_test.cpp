@@ -306,11 +306,15 @@ TEST(AutoEngine, RunsTheSettingAndSaysSo) {
   const Answer covered = AskBeside(file, AskPruned(400, "auto"));
   EXPECT_TRUE(covered.prune_active);
   EXPECT_THAT(covered.prune_spec, HasSubstr("static:"));
+  EXPECT_EQ(covered.auto_cause, AutoReason::kPruned);
   EXPECT_THAT(covered.auto_reason, HasSubstr("calibration m.gguf.coppice.json: 1 % loss, 300 to 500 tokens"));
   const Answer other = AskBeside(file, AskPruned(200, "auto"));
   EXPECT_EQ(other.prune_spec, "none");
   EXPECT_THAT(other.auto_reason, HasSubstr("the prompt has 200: dense"));
-  EXPECT_THAT(AskBeside(file, AskPruned(400, "static:min=0")).auto_reason, "");
+  EXPECT_EQ(other.auto_cause, AutoReason::kLength);
+  const Answer named = AskBeside(file, AskPruned(400, "static:min=0"));
+  EXPECT_THAT(named.auto_reason, "");
+  EXPECT_EQ(named.auto_cause, AutoReason::kNotAsked);
 }
 
 // The document cache of an engine keeps a prompt's states, if the request lets it.
@@ -338,6 +342,7 @@ TEST(AutoEngine, OtherWeightsAndDamagedFiles) {
   const Answer other = AskBeside(File({Entry(0.01, 400, "static:min=0")}, "beef"), AskPruned(400, "auto"));
   EXPECT_EQ(other.prune_spec, "none");
   EXPECT_THAT(other.auto_reason, HasSubstr("m.gguf.coppice.json is of other weights: dense"));
+  EXPECT_EQ(other.auto_cause, AutoReason::kOtherWeights);
   EXPECT_THAT(ErrorOf([] { AskBeside(json(5), AskPruned(400, "auto")); }), HasSubstr("m.gguf.coppice.json"));
   EXPECT_THAT(ErrorOf([] {
                 AskBeside(File({Entry(0.01, 400, "static:layer=99")}, FingerprintOfBundled()),

@@ -243,6 +243,7 @@ void Engine::Account(Run& run, Answer& answer) const {
   answer.prune_reason = std::move(run.prune.reason);
   if (run.prune.active) answer.protected_spans = SpansOf(run.request.protection, ledger.prompt_tokens());
   answer.auto_reason = std::move(run.auto_reason);
+  answer.auto_cause = run.auto_cause;
   answer.ledger = std::move(ledger);
 }
 

@@ -40,6 +40,7 @@ void Engine::Prepare(Run& run, const DocumentCache* documents) {
   run.prune = MakePolicy(resolved.spec, Context(run), request.protection);
   run.spec = std::move(resolved.spec);
   run.auto_reason = std::move(resolved.reason);
+  run.auto_cause = resolved.cause;
   CheckProcesses(run.prune);
   if (request.complete && documents != nullptr && run.prune.active) PreferDense(run, *documents);
   const bool compares = request.only_if_it_pays && documents != nullptr && !request.prompt_log_probs;

@@ -60,6 +60,7 @@ struct Engine::Run {
   const Request& request;
   PruneChoice prune;
   std::string auto_reason;
+  AutoReason auto_cause = AutoReason::kNotAsked;
   SequenceState sequence;
   std::unique_ptr<Workspace> workspace;
   Tensor logits;  // [1 + proposals, vocab], of the last step

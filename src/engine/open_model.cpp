@@ -9,6 +9,27 @@
 
 namespace coppice {
 
+namespace {
+
+std::shared_ptr<const HfFolder> OpenFolder(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) throw Error("{}: no such file or folder", path);
+  if (!std::filesystem::is_directory(path, ignored)) {
+    throw Error("{}: neither a GGUF file nor a Hugging Face folder", path);
+  }
+  return HfFolder::Open(path);
+}
+
+}  // namespace
+
+void CheckModelFiles(const std::string& path) {
+  if (LooksLikeGguf(path)) {
+    ConfigFromGguf(GgufFile::Open(path)->metadata());
+  } else {
+    ConfigFromHf(OpenFolder(path)->config(), path);
+  }
+}
+
 OpenedModel OpenModel(const std::string& path) {
   if (LooksLikeGguf(path)) {
     std::shared_ptr<const GgufFile> file = GgufFile::Open(path);
@@ -17,12 +38,7 @@ OpenedModel OpenModel(const std::string& path) {
     std::unique_ptr<Tokenizer> tokenizer = Tokenizer::FromGguf(file->metadata());
     return {std::move(file), std::move(format), std::move(config), std::move(tokenizer)};
   }
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) throw Error("{}: no such file or folder", path);
-  if (!std::filesystem::is_directory(path, ignored)) {
-    throw Error("{}: neither a GGUF file nor a Hugging Face folder", path);
-  }
-  std::shared_ptr<const HfFolder> folder = HfFolder::Open(path);
+  std::shared_ptr<const HfFolder> folder = OpenFolder(path);
   ModelConfig config = ConfigFromHf(folder->config(), path);
   return {std::move(folder), "Hugging Face folder", std::move(config), Tokenizer::FromHfFolder(path)};
 }

@@ -22,6 +22,10 @@ struct OpenedModel {
 // the cause.
 OpenedModel OpenModel(const std::string& path);
 
+// Throws Error as OpenModel() does for what is no model: nothing there, another format, a damaged head, an
+// unknown architecture. Reads heads and configurations, neither weights nor vocabularies.
+void CheckModelFiles(const std::string& path);
+
 // Loads the weights. The model's files stay open as long as the result needs them.
 // With a backend, the weights are where it reads them fastest, and it must outlive the result.
 Transformer MakeTransformer(std::shared_ptr<const TensorStore> store, ModelConfig config,

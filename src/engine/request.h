@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/auto_reason.h"
 #include "engine/sampler.h"
 #include "kernels/timed_backend.h"
 #include "model/decode_batch.h"
@@ -143,7 +144,8 @@ struct Answer {
   std::string prune_reason;                   // why a method did not act on this prompt; empty if all did
   std::vector<PositionSpan> protected_spans;  // of the prompt: no method could leave these tokens out
   std::string auto_reason;  // for "auto": which calibration chose, or why the run is dense; else empty
-  std::optional<Confidence> confidence;  // if Request::confidence is set
+  AutoReason auto_cause = AutoReason::kNotAsked;  // the same, as one of a few
+  std::optional<Confidence> confidence;           // if Request::confidence is set
   // Request::least_confidence led to a dense answer. The ledger then adds the pruned run to selection_flops,
   // and the times contain both runs.
   bool fell_back = false;

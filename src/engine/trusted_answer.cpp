@@ -141,6 +141,7 @@ Answer Engine::GenerateTrusted(const Request& request) {
   Answer answer = GenerateOnce(rest, documents);
   answer.fell_back = true;
   answer.auto_reason = std::move(pruned.auto_reason);
+  answer.auto_cause = pruned.auto_cause;
   answer.ttft_ms += pruned.total_ms;
   answer.total_ms += pruned.total_ms;
   answer.ledger.selection_flops += pruned.ledger.flops();

@@ -228,13 +228,13 @@ class ColdFile final : public RecordStore {
   std::unique_ptr<IoQueue> queue_;
 };
 
-std::string FolderOf(const ColdOptions& options) {
+}  // namespace
+
+std::string ColdFolderOf(const ColdOptions& options) {
   if (!options.folder.empty()) return options.folder;
   const char* folder = std::getenv("TMPDIR");
   return folder != nullptr && *folder != 0 ? folder : "/var/tmp";
 }
-
-}  // namespace
 
 FileHandle::~FileHandle() {
   if (fd_ >= 0) close(fd_);
@@ -279,7 +279,7 @@ std::unique_ptr<RecordStore> MakeColdFile(ColdFileParts parts, int64_t record_by
 }
 
 std::unique_ptr<RecordStore> OpenColdFile(const ColdOptions& options, int64_t record_bytes) {
-  const std::string folder = FolderOf(options);
+  const std::string folder = ColdFolderOf(options);
   FileHandle file = OpenUnnamedFile(folder, false);
   std::unique_ptr<IoQueue> queue = MakeIoQueue(options.io, file.get(), folder);
   return MakeColdFile({.file = std::move(file), .queue = std::move(queue), .folder = folder}, record_bytes);

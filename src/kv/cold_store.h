@@ -21,6 +21,8 @@ struct ColdOptions {
   ColdIo io = ColdIo::kAuto;
 };
 
+// The folder that it will be in.
+std::string ColdFolderOf(const ColdOptions& options);
 // Opens an unnamed file, which the system removes when the store or the process ends. Every call throws
 // Error, naming the folder and the cause (no space left, a short write, a truncated file), including for a
 // transfer that an earlier call started. After an error the store can only be destroyed.

@@ -14,10 +14,16 @@ namespace coppice {
 // cut to 256 characters.
 std::string LogLine(const HttpLogEntry& entry, std::chrono::system_clock::time_point now);
 
+// The same as a JSON object in one line, with more of what Exchange::Note() told; docs/server.md lists the
+// members.
+std::string JsonLogLine(const HttpLogEntry& entry, std::chrono::system_clock::time_point now);
+
+enum class LogFormat { kText, kJson };
+
 class AccessLog {
  public:
   // Appends to a file of mode 0600, or to stderr for "-". Throws Error if it cannot be opened.
-  explicit AccessLog(const std::string& path);
+  explicit AccessLog(const std::string& path, LogFormat format = LogFormat::kText);
   ~AccessLog();
   AccessLog(const AccessLog&) = delete;
   AccessLog& operator=(const AccessLog&) = delete;
@@ -26,6 +32,7 @@ class AccessLog {
   void Write(const HttpLogEntry& entry) const;
 
  private:
+  LogFormat format_;
   int fd_;
 };
 

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "engine/prune_json.h"
+#include "server/answer_note.h"
 #include "server/errors.h"
 #include "server/http/sse.h"
-#include "server/timings.h"
 
 namespace coppice {
 
@@ -157,7 +157,9 @@ void BlockReply::OnDone(const JobResult& result) {
   if (!options_.parameters.ignored.empty()) end.more["ignored_parameters"] = options_.parameters.ignored;
   if (!call_errors_->empty()) end.more["tool_call_errors"] = *call_errors_;
   reuse_ = result.reuse;
-  end.more["timings"] = TimingsJson(FiguresOf(result, options_.prompt_tokens, cached_), reuse_);
+  figures_ = FiguresOf(result, options_.prompt_tokens, cached_);
+  result_fields_ = ResultFields(result, end.finish_reason);
+  end.more["timings"] = TimingsJson(figures_, reuse_);
   EndRequest();
   if (options_.parameters.stream) {
     SendEnd(end);
@@ -183,9 +185,12 @@ void BlockReply::OnError(const HttpFault& fault) {
 
 void BlockReply::EndRequest() {
   admission_.reset();  // before the client sees the end and sends its next request
-  exchange_->Note(
-      fmt::format(" prompt={} cached={} generated={}", options_.prompt_tokens, cached_, generated_));
-  if (reuse_) exchange_->Note(ReuseNote(*reuse_));
+  exchange_->Note(AnswerNote({.model = options_.model,
+                              .prompt_tokens = options_.prompt_tokens,
+                              .cached_tokens = cached_,
+                              .generated_tokens = generated_,
+                              .decode_tokens_per_second = figures_.decoded_per_second()},
+                             reuse_, std::move(result_fields_)));
 }
 
 }  // namespace coppice

@@ -20,6 +20,7 @@
 #include "server/metrics.h"
 #include "server/parameters.h"
 #include "server/request_json.h"
+#include "server/timings.h"
 #include "server/tool_calls.h"
 #include "server/tool_check.h"
 
@@ -117,6 +118,8 @@ class BlockReply : public JobEvents {
   OwnedJson<nlohmann::ordered_json> call_errors_ = nlohmann::ordered_json::array();  // as CallChecks has them
   int64_t cached_ = 0;
   std::optional<ReuseReport> reuse_;
+  ReplyFigures figures_;
+  LogFields result_fields_;  // as ResultFields() has them, once the answer is whole
   int64_t generated_ = 0;
   std::shared_ptr<void> admission_;
 };

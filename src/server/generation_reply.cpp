@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/prune_json.h"
+#include "server/answer_note.h"
 #include "server/errors.h"
 #include "server/http/sse.h"
 #include "server/native_reply.h"
@@ -294,6 +295,7 @@ void GenerationReply::OnDone(int index, const JobResult& result) {
   choice.figures = FiguresOf(result, std::ssize(choice.prompt->tokens), choice.cached);
   choice.reuse = result.reuse;
   figures_ += choice.figures;
+  if (index == 0) result_fields_ = ResultFields(result, choice.finish_reason);
   if (choice.is_first) cached_tokens_ += choice.cached;
   if (is_native()) choice.ending = NativeEnding(result, options_.parameters);
   if (options_.parameters.prune_asked || result.answer.prune_spec != "none" ||

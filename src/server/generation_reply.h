@@ -163,6 +163,7 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
   int64_t prompt_tokens_ = 0;  // each prompt of the request counted once
   int64_t cached_tokens_ = 0;  // those reused from the document cache
   ReplyFigures figures_;       // of all jobs
+  LogFields result_fields_;    // of the first one
   CallChecks call_checks_;
   OwnedJson<nlohmann::ordered_json> call_errors_ = nlohmann::ordered_json::array();  // as CallChecks has them
 };

@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "server/answer_note.h"
 #include "server/errors.h"
 #include "server/generation_reply.h"
 #include "server/http/sse.h"
@@ -104,9 +105,13 @@ std::string GenerationReply::NativePart(int index, const std::string& text, bool
 // The reply is about to end.
 void GenerationReply::EndRequest() {
   options_.admission.reset();  // before the client sees the end and sends its next request
-  exchange_->Note(
-      fmt::format(" prompt={} cached={} generated={}", prompt_tokens_, cached_tokens_, figures_.sampled));
-  if (const auto& reuse = choices_.front().reuse) exchange_->Note(ReuseNote(*reuse));
+  exchange_->Note(AnswerNote({.model = options_.model,
+                              .choices = std::ssize(choices_),
+                              .prompt_tokens = prompt_tokens_,
+                              .cached_tokens = cached_tokens_,
+                              .generated_tokens = figures_.sampled,
+                              .decode_tokens_per_second = figures_.decoded_per_second()},
+                             choices_.front().reuse, std::move(result_fields_)));
 }
 
 void GenerationReply::FinishStream() {

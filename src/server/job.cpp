@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/seconds.h"
 #include "engine/answer_reader.h"
 #include "grammar/matcher.h"
 #include "policies/spec.h"
@@ -20,6 +21,8 @@ using Clock = std::chrono::steady_clock;
 
 // A long prompt has tens of thousands of tiles, too many for an event each.
 constexpr std::chrono::milliseconds kProgressPause{20};
+
+double Milliseconds(Clock::duration time) { return 1000 * Seconds(time); }
 
 // One run of a job: the engine's request with this job's callbacks, which refer to this object.
 class JobRun {
@@ -57,6 +60,7 @@ class JobRun {
 
   void Run(JobResult& result) {
     start_ = Clock::now();
+    if (job_.arrived != Clock::time_point()) result.queued_ms = Milliseconds(start_ - job_.arrived);
     if (!job_.texts.empty()) return Embed(result);
     result.answer = engine_.Generate(request_);
     reuse_.Ended(result.answer);
@@ -66,6 +70,7 @@ class JobRun {
     result.thought_tail = rest.thought;
     result.tail = text_.Push(rest.text) + text_.Flush();
     result.thinking = reader_.thinking_tokens();
+    result.token_gaps = token_gaps_;
     const bool by_token = result.answer.finish_reason == "stop";
     const bool ended = by_token || ended_ || text_.stopped() || result.answer.finish_reason == "complete";
     result.finish_reason = ended ? "stop" : "length";
@@ -97,11 +102,14 @@ class JobRun {
     const Clock::time_point now = Clock::now();
     if (done < total && now - last_told_ < kProgressPause) return;
     last_told_ = now;
-    job_.events->OnProgress(done, total, std::chrono::duration<double, std::milli>(now - start_).count());
+    job_.events->OnProgress(done, total, Milliseconds(now - start_));
   }
 
   bool Token(int32_t id) {
     ++job_.decoded;
+    const Clock::time_point now = Clock::now();
+    if (last_token_ != Clock::time_point()) token_gaps_.Add(Seconds(now - last_token_));
+    last_token_ = now;
     if (job_.cancelled) throw Cancelled();
     const auto& stops = job_.stop_token_ids;
     if (std::find(stops.begin(), stops.end(), id) != stops.end()) {
@@ -134,6 +142,8 @@ class JobRun {
   ReuseWatch reuse_;
   Clock::time_point start_;
   Clock::time_point last_told_;
+  Clock::time_point last_token_;
+  Histogram token_gaps_{kTokenGapBounds};
   bool ended_ = false;
 };
 

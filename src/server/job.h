@@ -13,6 +13,7 @@
 #include "engine/engine.h"
 #include "engine/thinking.h"
 #include "server/errors.h"
+#include "server/histogram.h"
 #include "server/reuse_report.h"
 
 namespace coppice {
@@ -28,6 +29,8 @@ struct JobResult {
   std::vector<std::vector<float>> embeddings;  // of Job::texts
   bool cancelled = false;  // Cancelled ended the job: a job that failed has Job::cancelled set, too
   std::optional<ReuseReport> reuse = {};  // of the prompt, if the job has an id
+  double queued_ms = 0;                   // from the job's arrival to the start of its computation
+  Histogram token_gaps{kTokenGapBounds};  // seconds from a token to the next one
 };
 
 // Called in order by the thread that computes; must return quickly.

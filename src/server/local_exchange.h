@@ -22,7 +22,7 @@ class LocalExchange final : public Exchange {
   void End() override;
   bool Hold(int64_t) override { return true; }  // the limits of HttpOptions protect from strangers
   void OnGone(std::function<void()> callback) override;
-  void Note(std::string) override {}
+  void Note(LogNote) override {}
 
   struct Piece {
     std::string bytes;

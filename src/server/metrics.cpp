@@ -71,27 +71,11 @@ std::string RouterGauges(const Gauges& gauges) {
 
 }  // namespace
 
-void Histogram::Add(double value) {
-  const auto bucket = std::lower_bound(bounds_.begin(), bounds_.end(), value) - bounds_.begin();
-  ++counts_[static_cast<size_t>(bucket)];
-  sum_ += value;
-}
-
-std::string Histogram::Text(std::string_view name, std::string_view help) const {
-  std::string out = fmt::format("# HELP coppice_{0} {1}\n# TYPE coppice_{0} histogram\n", name, help);
-  int64_t total = 0;
-  for (size_t i = 0; i < bounds_.size(); ++i) {
-    total += counts_[i];
-    out += fmt::format("coppice_{}_bucket{{le=\"{}\"}} {}\n", name, bounds_[i], total);
-  }
-  total += counts_.back();
-  return out +
-         fmt::format("coppice_{0}_bucket{{le=\"+Inf\"}} {1}\ncoppice_{0}_sum {2}\ncoppice_{0}_count {1}\n",
-                     name, total, sum_);
-}
-
-Metrics::Metrics(const std::vector<uint64_t>& clients) {
-  for (const uint64_t client : clients) clients_[client];
+Metrics::Metrics(const std::vector<uint64_t>& clients, std::vector<std::string_view> methods)
+    : methods_(std::move(methods)) {
+  methods_.insert(methods_.begin(), "none");
+  all_.methods.resize(methods_.size());
+  for (const uint64_t client : clients) clients_[client].methods.resize(methods_.size());
 }
 
 template <typename F>
@@ -101,18 +85,42 @@ void Metrics::Count(uint64_t client, F&& add) {
   if (const auto found = clients_.find(client); found != clients_.end()) add(found->second);
 }
 
-void Metrics::CountAnswer(uint64_t client, const Answer& answer, int64_t prompt_tokens, int64_t sampled,
+void Metrics::CountAnswer(uint64_t client, const JobResult& result, int64_t prompt_tokens,
                           double queued_seconds) {
+  const Answer& answer = result.answer;
   Count(client, [&](Counts& c) {
+    CountMethods(answer, c);
+    ++c.auto_reasons[static_cast<size_t>(answer.auto_cause)];
     c.prompt_tokens += prompt_tokens;
     c.cached_tokens += answer.cached_tokens();
     c.prompt_seconds += answer.ttft_ms / 1000;
-    c.predicted_tokens += sampled;
+    c.predicted_tokens += result.sampled;
     c.predicted_seconds += (answer.total_ms - answer.ttft_ms) / 1000;
     c.first_token.Add(queued_seconds + answer.ttft_ms / 1000);
     c.queued.Add(queued_seconds);
+    c.token_gaps.Add(result.token_gaps);
+    c.whole.Add(queued_seconds + answer.total_ms / 1000);
     if (answer.prune_active) c.kept.Add(KeptShare(answer.ledger));
   });
+}
+
+// Without an allocation, which ParseSpec() makes. In double quotes, + is part of a value.
+void Metrics::CountMethods(const Answer& answer, Counts& counts) const {
+  const auto outcome = static_cast<size_t>(answer.fell_back      ? Outcome::kFellBack
+                                           : answer.prune_active ? Outcome::kPruned
+                                                                 : Outcome::kDense);
+  std::string_view rest = answer.prune_spec;
+  while (!rest.empty()) {
+    const std::string_view name = rest.substr(0, rest.find_first_of(":+"));
+    const auto known = std::ranges::find(methods_, name);
+    if (known != methods_.end()) ++counts.methods[static_cast<size_t>(known - methods_.begin())][outcome];
+    bool quoted = false;
+    const auto end = std::ranges::find_if(rest, [&](char c) {
+      quoted ^= c == '"';
+      return c == '+' && !quoted;
+    });
+    rest.remove_prefix(std::min(rest.size(), static_cast<size_t>(end - rest.begin()) + 1));
+  }
 }
 
 void Metrics::CountReuse(uint64_t client, ReuseReason reason, int64_t computed) {
@@ -152,7 +160,26 @@ std::string Metrics::Counts::ReuseText() const {
                    &Reuse::computed);
 }
 
-std::string Metrics::Counts::Text() const {
+std::string Metrics::Counts::PruneText(std::span<const std::string_view> names) const {
+  std::string out =
+      "# HELP coppice_answers_total Answers by the pruning methods of their settings, and by what these "
+      "did.\n"
+      "# TYPE coppice_answers_total counter\n";
+  for (size_t i = 0; i < names.size(); ++i) {
+    for (size_t o = 0; o < kOutcomes.size(); ++o) {
+      out += fmt::format("coppice_answers_total{{method=\"{}\",outcome=\"{}\"}} {}\n", names[i], kOutcomes[o],
+                         methods[i][o]);
+    }
+  }
+  out +=
+      "# HELP coppice_auto_total Answers by what `auto` decided for their prompts, and why.\n"
+      "# TYPE coppice_auto_total counter\n";
+  for (size_t i = 0; i < auto_reasons.size(); ++i)
+    out += fmt::format("coppice_auto_total{{reason=\"{}\"}} {}\n", kAutoReasons[i], auto_reasons[i]);
+  return out;
+}
+
+std::string Metrics::Counts::Text(std::span<const std::string_view> names) const {
   std::string out;
   const auto counter = [&out](std::string_view name, std::string_view help, auto value) {
     Line(out, name, "counter", help, static_cast<double>(value));
@@ -167,9 +194,11 @@ std::string Metrics::Counts::Text() const {
           predicted_seconds);
   counter("sequences_cancelled_total", "Sequences that ended because the client left.", cancelled);
   counter("documents_completed_total", "Documents whose read was completed.", completed);
-  out += ReuseText();
+  out += ReuseText() + PruneText(names);
   out += first_token.Text("time_to_first_token_seconds", "From a request's arrival to its first token.");
   out += queued.Text("queue_seconds", "From a request's arrival to the start of its computation.");
+  out += token_gaps.Text("time_between_tokens_seconds", "From a token of an answer to the next one.");
+  out += whole.Text("request_seconds", "From a request's arrival to the end of its answer.");
   return out + kept.Text("prefill_kept_tokens_ratio",
                          "Share of the dense keys and values that pruned prefills have.");
 }
@@ -177,7 +206,10 @@ std::string Metrics::Counts::Text() const {
 std::string Metrics::TextOf(uint64_t client, const Gauges& gauges) const {
   const std::lock_guard lock(mutex_);
   const auto found = clients_.find(client);
-  return SequenceGauges(gauges) + (found != clients_.end() ? found->second : Counts()).Text();
+  if (found != clients_.end()) return SequenceGauges(gauges) + found->second.Text(methods_);
+  Counts none;
+  none.methods.resize(methods_.size());
+  return SequenceGauges(gauges) + none.Text(methods_);
 }
 
 std::string Metrics::Text(const Gauges& gauges) const {
@@ -188,7 +220,7 @@ std::string Metrics::Text(const Gauges& gauges) const {
   };
   Line(out, "sequence_tokens_usage_ratio", "gauge", "The same over slots times context.", UsageOf(gauges));
   gauge("requests_deferred", "Sequences that wait.", gauges.waiting);
-  gauge("connections", "Open connections.", gauges.connections);
+  if (gauges.connections) gauge("connections", "Open connections.", *gauges.connections);
   gauge("documents", "Entries of the document cache.", gauges.documents);
   gauge("documents_memory_bytes", "Memory that they take.", gauges.documents_memory);
   gauge("documents_disk_bytes", "Bytes of their files.", gauges.documents_disk);
@@ -206,7 +238,7 @@ std::string Metrics::Text(const Gauges& gauges) const {
   for (const auto& [status, number] : requests_) {
     out += fmt::format("coppice_http_requests_total{{status=\"{}\"}} {}\n", status, number);
   }
-  return out + RouterGauges(gauges) + all_.Text();
+  return out + RouterGauges(gauges) + all_.Text(methods_);
 }
 
 }  // namespace coppice

@@ -5,27 +5,19 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "engine/auto_reason.h"
 #include "engine/documents/reuse_reason.h"
 #include "engine/engine.h"
+#include "server/histogram.h"
+#include "server/job.h"
 
 namespace coppice {
-
-class Histogram {
- public:
-  explicit Histogram(std::vector<double> bounds) : bounds_(std::move(bounds)), counts_(bounds_.size() + 1) {}
-  void Add(double value);
-  std::string Text(std::string_view name, std::string_view help) const;
-
- private:
-  std::vector<double> bounds_;
-  std::vector<int64_t> counts_;  // one more than bounds_: the last counts values above all bounds
-  double sum_ = 0;
-};
 
 // Values at the time of the request.
 struct Gauges {
@@ -34,7 +26,7 @@ struct Gauges {
   int64_t incomplete = 0;
   int64_t sequence_tokens = 0;  // read or generated, of the sequences that have started
   int64_t sequence_room = 0;    // the most there may be
-  int64_t connections = 0;
+  std::optional<int64_t> connections;  // empty for a server without a socket of its own
   int64_t documents = 0;
   int64_t documents_memory = 0;
   int64_t documents_disk = 0;
@@ -48,9 +40,9 @@ struct Gauges {
 // PrefixOwner::key: 0 where there are not several keys.
 class Metrics {
  public:
-  explicit Metrics(const std::vector<uint64_t>& clients = {});
-  void CountAnswer(uint64_t client, const Answer& answer, int64_t prompt_tokens, int64_t sampled,
-                   double queued_seconds);
+  // `methods`: the names of all pruning methods, which are label values; they outlive the object.
+  explicit Metrics(const std::vector<uint64_t>& clients = {}, std::vector<std::string_view> methods = {});
+  void CountAnswer(uint64_t client, const JobResult& result, int64_t prompt_tokens, double queued_seconds);
   // Of a prompt: why it reused as much as it did, and how many of its tokens were computed.
   void CountReuse(uint64_t client, ReuseReason reason, int64_t computed);
   void CountTexts(uint64_t client, int64_t tokens);  // of an embeddings request
@@ -66,6 +58,16 @@ class Metrics {
     int64_t prompts = 0;
     int64_t computed = 0;
   };
+  // What became of an answer's methods: at least one acted; none did; the engine doubted the pruned answer,
+  // and answered densely.
+  enum class Outcome { kPruned, kDense, kFellBack };
+  static constexpr std::array<std::string_view, 3> kOutcomes = {"pruned", "dense", "fell_back"};
+
+  static constexpr double kFirstTokenBounds[] = {0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300};
+  static constexpr double kQueueBounds[] = {0.01, 0.1, 0.5, 1, 5, 10, 30, 60, 300};
+  static constexpr double kWholeBounds[] = {0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800};
+  static constexpr double kKeptBounds[] = {0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1};
+
   struct Counts {
     int64_t prompt_tokens = 0;
     int64_t cached_tokens = 0;
@@ -75,18 +77,25 @@ class Metrics {
     int64_t embedded_tokens = 0;
     int64_t cancelled = 0;
     int64_t completed = 0;
-    std::array<Reuse, kReuseReasons.size()> reuse = {};  // by reason
-    Histogram first_token{{0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300}};
-    Histogram queued{{0.01, 0.1, 0.5, 1, 5, 10, 30, 60, 300}};
-    Histogram kept{{0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1}};
+    std::array<Reuse, kReuseReasons.size()> reuse = {};               // by reason
+    std::vector<std::array<int64_t, kOutcomes.size()>> methods = {};  // as Metrics::methods_
+    std::array<int64_t, kAutoReasons.size()> auto_reasons = {};
+    Histogram first_token{kFirstTokenBounds};
+    Histogram queued{kQueueBounds};
+    Histogram token_gaps{kTokenGapBounds};
+    Histogram whole{kWholeBounds};
+    Histogram kept{kKeptBounds};
 
-    std::string Text() const;
+    std::string Text(std::span<const std::string_view> names) const;
     std::string ReuseText() const;
+    std::string PruneText(std::span<const std::string_view> names) const;
   };
 
   template <typename F>
   void Count(uint64_t client, F&& add);
+  void CountMethods(const Answer& answer, Counts& counts) const;
 
+  std::vector<std::string_view> methods_;  // "none" in front of all others
   mutable std::mutex mutex_;
   Counts all_;
   std::map<uint64_t, Counts> clients_;  // who they are never changes, so counting needs no memory for them

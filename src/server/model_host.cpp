@@ -154,7 +154,7 @@ void ModelHost::Handle(HttpRequest request, std::shared_ptr<Exchange> exchange) 
     if (request.path == "/metrics") return exchange->Reply(MetricsOfAll(request));
     if (!Server::NeedsModel(request)) return front_.Handle(std::move(request), std::move(exchange));
     const size_t model = ModelOf(request);
-    exchange->Note(fmt::format(" model={}", shelf_.name(model)));
+    exchange->Note(LogNote::Of("model", shelf_.name(model)));
     if (is_post) return shelf_.Ask(model, std::move(request), exchange);
     // To look at a model does not load it: pages and monitors look all the time.
     const ErrorForm form = ErrorFormFor(request);

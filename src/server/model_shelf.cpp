@@ -38,7 +38,7 @@ class ModelShelf::Lease final : public Exchange {
   void End() override { exchange_->End(); }
   bool Hold(int64_t bytes) override { return exchange_->Hold(bytes); }
   void OnGone(std::function<void()> callback) override { exchange_->OnGone(std::move(callback)); }
-  void Note(std::string text) override { exchange_->Note(std::move(text)); }
+  void Note(LogNote note) override { exchange_->Note(std::move(note)); }
 
  private:
   ModelShelf& shelf_;

@@ -79,7 +79,7 @@ void Server::GenerateBlocks(const ChatForm& chat, const char* prefix, const Http
                             .errors = ErrorFormFor(request),
                             .returns_thinking = chat.returns_thinking,
                             .functions = chat.functions};
-  exchange->Note(" id=" + options.id);
+  exchange->Note(LogNote::Of("id", options.id));
   const std::string calls_id = options.id;
   const std::shared_ptr<Job> job = MakeJob(*prompt, p, form, kChat, 0);
   const bool is_marked = p.cache_lifetime.count() > 0 && p.cache_prompt && engine_->documents() != nullptr;

@@ -76,7 +76,8 @@ class EmbeddingReply final : public JobEvents {
  private:
   void EndRequest() {
     options_.admission.reset();  // before the client sees the end and sends its next request
-    exchange_->Note(fmt::format(" prompt={}", options_.tokens));
+    exchange_->Note({fmt::format(" prompt={}", options_.tokens),
+                     {{"model", options_.model}, {"prompt_tokens", options_.tokens}}});
   }
 
   // Written directly: a JSON document takes several times the memory.

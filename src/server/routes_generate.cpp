@@ -86,7 +86,7 @@ void Server::Generate(Route route, const HttpRequest& request, const ExchangePtr
   const std::string id = NewId(route);
   const auto next_turn = route == kChat && p.n == 1 ? NextTurnOf(p, fmt::format("{} 0", id), true) : nullptr;
   p.messages = {};
-  exchange->Note(" id=" + id);
+  exchange->Note(LogNote::Of("id", id));
   auto reply =
       std::make_shared<GenerationReply>(ReplyOptions{.route = route,
                                                      .id = id,

@@ -1,7 +1,9 @@
-// The web page's files, and the list of methods that the page shows.
+// The web page's files, the list of methods that the page shows, and what the program says of itself.
 #include <algorithm>
 
+#include "base/cpu_info.h"
 #include "policies/registry.h"
+#include "server/openapi.h"
 #include "server/server.h"
 #include "server/web_files.h"
 
@@ -26,9 +28,28 @@ std::string TypeOf(std::string_view name) {
   return "text/javascript; charset=utf-8";
 }
 
+HttpHeaders PageHeaders() {
+  // File names have no versions: the browser must not keep those of another version of the program.
+  return {{"Cache-Control", "no-cache"},
+          {"Content-Security-Policy", kContentSecurityPolicy},
+          {"Referrer-Policy", "no-referrer"}};
+}
+
+ordered_json VersionJson(const BuildFacts& facts) {
+  ordered_json version = {{"version", facts.version},
+                          {"commit", facts.commit},
+                          {"build", facts.type},
+                          {"compiler", facts.compiler},
+                          {"isa", IsaName(ChooseIsa())}};
+  if (facts.commit.empty()) version["commit"] = nullptr;
+  return version;
+}
+
 }  // namespace
 
-bool Server::IsPage(std::string_view path) { return path == "/" || path.starts_with(kFolder); }
+bool Server::IsPage(std::string_view path) {
+  return path == "/" || path == "/docs" || path.starts_with(kFolder);
+}
 
 void Server::Page(const HttpRequest& request, const ExchangePtr& exchange) {
   const std::string_view path = request.path;
@@ -38,14 +59,19 @@ void Server::Page(const HttpRequest& request, const ExchangePtr& exchange) {
       std::find_if(files.begin(), files.end(), [&](const EmbeddedFile& f) { return f.name == name; });
   if (file == files.end()) throw HttpError({404, "not_found_error", "the page has no such file"});
   metrics_.CountRequest(200);
-  exchange->Reply({.status = 200,
-                   .body = std::string(file->content),
-                   .type = TypeOf(name),
-                   // File names have no versions: the browser must not keep those of another version of the
-                   // program.
-                   .headers = {{"Cache-Control", "no-cache"},
-                               {"Content-Security-Policy", kContentSecurityPolicy},
-                               {"Referrer-Policy", "no-referrer"}}});
+  exchange->Reply(
+      {.status = 200, .body = std::string(file->content), .type = TypeOf(name), .headers = PageHeaders()});
+}
+
+// What the program is and what it answers. The page says nothing of this server, so it needs no key.
+void Server::Documents(const HttpRequest& request, const ExchangePtr& exchange) {
+  if (request.path == "/version") return Answer(exchange, VersionJson(options_.facts));
+  if (request.path == "/openapi.json")
+    return Answer(exchange, OpenApiDocument(options_.facts.version, options_.defaults));
+  static const std::string page = DocsPage(OpenApiDocument("", {}));
+  metrics_.CountRequest(200);
+  exchange->Reply(
+      {.status = 200, .body = page, .type = "text/html; charset=utf-8", .headers = PageHeaders()});
 }
 
 // What `coppice methods` prints.

@@ -25,7 +25,7 @@ class Sent final : public Exchange {
     return bytes <= room;
   }
   void OnGone(std::function<void()>) override {}
-  void Note(std::string) override {}
+  void Note(LogNote) override {}
 
   std::string body;
   std::string events;

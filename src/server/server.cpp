@@ -32,6 +32,12 @@ std::vector<uint64_t> Hashes(const std::vector<std::string>& keys) {
   return hashes;
 }
 
+std::vector<std::string_view> MethodNames() {
+  std::vector<std::string_view> names;
+  for (const MethodInfo& method : Methods()) names.push_back(method.name);
+  return names;
+}
+
 }  // namespace
 
 std::shared_ptr<ClientLimits> LimitsOf(const ServerOptions& options) {
@@ -48,7 +54,7 @@ Server::Server(ServerOptions options)
       access_(options_.api_keys, options_.http.host, options_.allowed_hosts, options_.cors_origins),
       started_(std::time(nullptr)),
       limits_(options_.limits ? options_.limits : LimitsOf(options_)),
-      metrics_(Hashes(options_.api_keys)),
+      metrics_(Hashes(options_.api_keys), MethodNames()),
       history_({.keys = std::ssize(options_.api_keys)}),
       random_(std::random_device()()) {
   // Entries belong to a key (PrefixOwner), and no router can say whose request it routes.
@@ -57,7 +63,8 @@ Server::Server(ServerOptions options)
   }
   if (options_.kv_events && !options_.defaults.cache_prompt)
     throw FieldError("kv_events", " tells what requests reuse, and cache_prompt is false");
-  if (!options_.access_log.empty()) log_ = std::make_unique<const AccessLog>(options_.access_log);
+  if (!options_.access_log.empty())
+    log_ = std::make_unique<const AccessLog>(options_.access_log, options_.log_format);
 }
 
 Server::~Server() { Stop(); }
@@ -136,6 +143,9 @@ const std::vector<Server::Row>& Server::Rows() {
   static const std::vector<Row> rows = {
       {"GET", "/", &Server::Page, true, false},
       {"GET", "/web/", &Server::Page, true, false},
+      {"GET", "/docs", &Server::Documents, true, false},
+      {"GET", "/openapi.json", &Server::Documents, true, false},
+      {"GET", "/version", &Server::Documents, true, false},
       {"GET", "/health", &Server::Health, true, false},
       {"GET", "/v1/health", &Server::Health, true, false},
       {"GET", "/models", &Server::Models, true, true},
@@ -235,7 +245,10 @@ std::optional<HttpReply> Server::Refuse(const HttpRequest& head) {
 bool Server::IsQuick(const HttpRequest& head) { return Find(head)->is_quick; }
 
 void Server::Log(const HttpLogEntry& entry) {
-  if (log_) log_->Write(entry);
+  try {
+    if (log_) log_->Write(entry);
+  } catch (const std::exception&) {  // no memory for the line
+  }
 }
 
 void Server::Handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
@@ -245,7 +258,7 @@ void Server::Handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
     if (row.needs_model && !ready_) throw HttpError({503, "unavailable_error", "the server is stopping"});
     // Enough of the hash to tell clients apart.
     if (const uint64_t client = access_.ClientOf(request); client != 0)
-      exchange->Note(fmt::format(" client={:08x}", client >> 32));
+      exchange->Note(LogNote::Of("client", fmt::format("{:08x}", client >> 32)));
     if (!row.is_quick)
       request.admission = limits_->Admit(access_.KeyOf(request), std::chrono::system_clock::now());
     (this->*row.handler)(request, exchange);
@@ -299,40 +312,6 @@ void Server::Slots(const HttpRequest& request, const ExchangePtr& exchange) {
     list.push_back(std::move(item));
   }
   Answer(exchange, list);
-}
-
-// Of several keys, each sees its own counts; those of all, and what the server holds, a key with the right to
-// them.
-void Server::MetricsText(const HttpRequest& request, const ExchangePtr& exchange) {
-  if (!options_.metrics)
-    throw HttpError({501, "not_supported_error", "metrics are switched off on this server"});
-  const uint64_t client = access_.ClientOf(request);
-  const bool all = client == 0 || limits_->SeesAllMetrics(client);
-  const HttpServer* http = listening_;
-  Gauges gauges{.connections = http != nullptr ? http->connections() : 0, .model = options_.alias};
-  if (ready_) {
-    gauges.waiting = scheduler_->waiting();
-    gauges.incomplete = scheduler_->incomplete();
-    gauges.sequence_room = options_.scheduler.slots * engine_->context();
-    for (const SlotState& slot : scheduler_->Slots()) {
-      if (!all && slot.client != client) continue;
-      gauges.processing += slot.task >= 0 && !slot.completes ? 1 : 0;
-      gauges.sequence_tokens += slot.processed_tokens + slot.decoded_tokens;
-    }
-    gauges.packed_weights = engine_->packed_bytes();
-    if (DocumentCache* documents = engine_->documents()) {
-      const DocumentCacheStats stats = documents->stats();
-      gauges.documents = stats.entries;
-      gauges.documents_memory = stats.memory_bytes;
-      gauges.documents_disk = stats.disk_bytes;
-      gauges.documents_errors = stats.errors;
-      gauges.cache_blocks = cache_blocks_;
-    }
-  }
-  metrics_.CountRequest(200);
-  exchange->Reply({.status = 200,
-                   .body = all ? metrics_.Text(gauges) : metrics_.TextOf(client, gauges),
-                   .type = kMetricsType});
 }
 
 }  // namespace coppice

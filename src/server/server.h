@@ -26,18 +26,27 @@
 
 namespace coppice {
 
+struct BuildFacts {
+  std::string version;
+  std::string commit;  // of the source; empty: unknown
+  std::string type;    // of the build
+  std::string compiler;
+};
+
 struct ServerOptions {
   HttpOptions http;
   std::string alias = "coppice";                  // the model's name in answers
   std::string build;                              // the program's name and version
+  BuildFacts facts;                               // of GET /version
   std::vector<std::string> api_keys;              // a request needs one of them; empty: no key is needed
   std::map<std::string, ClientLimit> key_limits;  // by API key
   std::vector<std::string> allowed_hosts;         // as in Access
   std::vector<std::string> cors_origins;
-  bool slots = true;                       // GET /slots
-  bool metrics = true;                     // GET /metrics
-  bool next_turn = true;                   // read, while idle, what the next turns of chats begin with
-  std::string access_log;                  // a file, "-" for stderr; empty: none
+  bool slots = true;       // GET /slots
+  bool metrics = true;     // GET /metrics
+  bool next_turn = true;   // read, while idle, what the next turns of chats begin with
+  std::string access_log;  // a file, "-" for stderr; empty: none
+  LogFormat log_format = LogFormat::kText;
   std::chrono::milliseconds ping{30'000};  // between comments of a silent stream
   SchedulerOptions scheduler;
   std::string slot_save_path;  // the folder of files for POST /slots/ID; empty: not supported
@@ -94,11 +103,11 @@ class Server final : public ModelService {
     bool needs_model;
   };
 
+  static const std::vector<Row>& Rows();
   // Throws HttpError if there is no such route.
   static bool NeedsModel(const HttpRequest& head) { return Find(head)->needs_model; }
 
  private:
-  static const std::vector<Row>& Rows();
   static const Row* Find(const HttpRequest& head);
   void CheckDefaultMethod(Engine& engine) const;
   void Answer(const ExchangePtr& exchange, const nlohmann::ordered_json& body);
@@ -106,16 +115,18 @@ class Server final : public ModelService {
 
   void Health(const HttpRequest&, const ExchangePtr& exchange);
   void Slots(const HttpRequest& request, const ExchangePtr& exchange);
-  void MetricsText(const HttpRequest&, const ExchangePtr& exchange);
   // routes_model.cpp
   void Models(const HttpRequest& request, const ExchangePtr& exchange);
   void ChangeModel(const HttpRequest&, const ExchangePtr& exchange);
   void Props(const HttpRequest&, const ExchangePtr& exchange);
   void TokenizerInfo(const HttpRequest&, const ExchangePtr& exchange);
+  // routes_metrics.cpp
+  void MetricsText(const HttpRequest&, const ExchangePtr& exchange);
   // routes_page.cpp
   static bool IsPage(std::string_view path);
   void Page(const HttpRequest& request, const ExchangePtr& exchange);
   void ListMethods(const HttpRequest&, const ExchangePtr& exchange);
+  void Documents(const HttpRequest& request, const ExchangePtr& exchange);
   // routes_plan.cpp
   void Plan(const HttpRequest& request, const ExchangePtr& exchange);
   // routes_slots.cpp

@@ -17,6 +17,10 @@ ReplyFigures& ReplyFigures::operator+=(const ReplyFigures& other) {
   return *this;
 }
 
+double ReplyFigures::decoded_per_second() const {
+  return decode_ms > 0 ? 1000 * static_cast<double>(decoded) / decode_ms : 0;
+}
+
 ReplyFigures FiguresOf(const JobResult& result, int64_t prompt_tokens, int64_t cached) {
   return {.prompt = prompt_tokens,
           .cached = cached,
@@ -43,7 +47,7 @@ nlohmann::ordered_json TimingsJson(const ReplyFigures& f, const std::optional<Re
                                     {"predicted_n", f.sampled},
                                     {"predicted_ms", f.decode_ms},
                                     {"predicted_per_token_ms", each(decoded, f.decode_ms)},
-                                    {"predicted_per_second", rate(decoded, f.decode_ms)}};
+                                    {"predicted_per_second", f.decoded_per_second()}};
   if (f.proposed > 0) {
     timings["draft_n"] = f.proposed;
     timings["draft_n_accepted"] = f.accepted;

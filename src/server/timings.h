@@ -20,6 +20,8 @@ struct ReplyFigures {
   double prompt_ms = 0;
   double decode_ms = 0;
 
+  // 0 if there were none.
+  double decoded_per_second() const;
   ReplyFigures& operator+=(const ReplyFigures& other);
 };
 

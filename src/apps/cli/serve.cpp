@@ -15,10 +15,12 @@
 #include "apps/cli/commands.h"
 #include "apps/cli/report.h"
 #include "apps/cli/serve_options.h"
+#include "apps/cli/serve_report.h"
 #include "apps/cli/several_models.h"
 #include "apps/cli/terminal.h"
 #include "base/error.h"
 #include "comm/comm.h"
+#include "engine/open_model.h"
 #include "server/model_host.h"
 
 namespace coppice::cli {
@@ -90,15 +92,18 @@ void ServeUntilInterrupted(Host& server, const ServeOptions& o) {
 void ServeOne(ServeOptions o) {
   FitToProcesses(o);
   const std::shared_ptr<KvEvents> events = MakeKvEvents(o);
+  CheckModelFiles(o.model.model);  // before the port is open, and before anybody waits for the model
   Server server(MakeServerOptions(o, events));
   server.Listen(o.server.http.port);
   SayListening(o.server.http.host, server.port());
-  std::unique_ptr<Engine> engine = LoadEngine(o.model.model, MakeEngineOptions(o, events));
+  const EngineOptions engine_options = MakeEngineOptions(o, events);
+  std::unique_ptr<Engine> engine = LoadEngine(o.model.model, engine_options);
   const bool has_template = engine->tokenizer() == nullptr || !engine->tokenizer()->chat_template().empty();
   const bool head_is_absent = HeadIsAbsent(*engine);
   const std::string auto_lines = WhatAutoDoes(*engine, o.prune);
+  const std::string ready_text = ReadyText(*engine, o, engine_options.packed_bytes);
   server.Serve(std::move(engine));
-  fmt::print("ready: {}\n", o.model.model);
+  fmt::print("ready: {}\n{}", o.model.model, ready_text);
   if (events) fmt::print("KV events on {}\n", events->endpoint());
   fmt::print("{}", auto_lines);
   std::fflush(stdout);

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "apps/cli/api_keys.h"
-#include "apps/cli/version.h"
+#include "apps/cli/build_facts.h"
 #include "base/available_memory.h"
 #include "base/error.h"
 #include "server/prune_parameter.h"
@@ -127,6 +127,13 @@ void AddReportOptions(CLI::App& app, ServeOptions& o) {
       ->capture_default_str();
   app.add_option("--access-log", o.server.access_log,
                  "a file that gets a line for each request, without its content; -: stderr");
+  app.add_option_function<std::string>(
+         "--access-log-format",
+         [&o](const std::string& name) {
+           o.server.log_format = name == "json" ? LogFormat::kJson : LogFormat::kText;
+         },
+         "of these lines: text (default), or json: an object each, with more of each answer")
+      ->check(CLI::IsMember({"text", "json"}));
   app.add_option("--drain", o.drain_seconds,
                  "seconds that a server which ends lets requests go on that have begun; new ones get 503")
       ->check(CLI::Range(0.0, 86400.0))
@@ -158,13 +165,18 @@ int64_t PackedBytes(const ServeOptions& o) {
   return std::max<int64_t>(0, AvailableMemoryBytes() - (o.cache_mib << 20)) / 4;
 }
 
+std::string AliasOf(const ServeOptions& o) {
+  return !o.alias.empty() ? o.alias : std::filesystem::path(o.model.model).stem().string();
+}
+
 ServerOptions MakeServerOptions(const ServeOptions& o, std::shared_ptr<KvEvents> events) {
   if (o.generate.predict < -1) throw Error("--predict {}: not a whole number from -1", o.generate.predict);
   ServerOptions server = o.server;
   server.kv_events = std::move(events);
   server.api_keys = ReadKeys(o.keys, o.key_file, server.key_limits);
-  server.alias = !o.alias.empty() ? o.alias : std::filesystem::path(o.model.model).stem().string();
-  server.build = fmt::format("coppice {}", kVersion);
+  server.alias = AliasOf(o);
+  server.facts = FactsOfBuild();
+  server.build = fmt::format("coppice {}", server.facts.version);
   server.http.timeout = std::chrono::milliseconds(static_cast<int64_t>(o.timeout * 1000));
   server.http.idle = std::min(server.http.idle, server.http.timeout);
   server.http.max_body_bytes = o.max_body_mib << 20;

@@ -50,6 +50,9 @@ void AddServeOptions(CLI::App& app, ServeOptions& options);
 // In place of --model and --alias, which AddServeOptions added, such as may be given more than once.
 void AddSeveralModels(CLI::App& app, SeveralModels& models);
 
+// The model's name in answers.
+std::string AliasOf(const ServeOptions& options);
+
 // These throw Error, naming the option. Null if no router is told.
 std::shared_ptr<KvEvents> MakeKvEvents(const ServeOptions& options);
 ServerOptions MakeServerOptions(const ServeOptions& options, std::shared_ptr<KvEvents> events);

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "server/http/log_note.h"
+
 namespace coppice {
 
 struct HttpRequest {
@@ -64,19 +66,20 @@ class Exchange {
   // `callback` runs once if the client disconnects before the end; at once if it already has. It must be
   // quick.
   virtual void OnGone(std::function<void()> callback) = 0;
-  // Adds " name=value" to what the log says of the request.
-  virtual void Note(std::string text) = 0;
+  // Adds to what the log says of the request.
+  virtual void Note(LogNote note) = 0;
 };
 
-// The outcome of one request. `note` joins the texts of Exchange::Note: " name=value ...".
+// The outcome of one request. `note` joins those of Exchange::Note.
 struct HttpLogEntry {
   std::string method;  // empty if the input was no request
   std::string path;
-  int status = 0;  // 0: the client disconnected before the reply
+  std::string id = {};  // HttpRequest::id
+  int status = 0;       // 0: the client disconnected before the reply
   std::chrono::milliseconds took{0};
   int64_t sent = 0;    // bytes of the reply, its head included
   bool whole = false;  // the reply was sent to its end
-  std::string note;
+  LogNote note = {};
 };
 
 class HttpService {

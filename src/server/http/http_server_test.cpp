@@ -173,7 +173,7 @@ TEST_F(HttpServerTest, EveryRequestIsLogged) {
   EXPECT_TRUE(quick.whole);
   // Their clients leave at once, which the server may see before it learns that its last write is done.
   for (int i = 0; i < 200; ++i) ASSERT_TRUE(ask("GET /quick" + end, "quick ").whole) << i;
-  EXPECT_THAT(ask("GET /stream" + end, "\r\n0\r\n\r\n").note,
+  EXPECT_THAT(ask("GET /stream" + end, "\r\n0\r\n\r\n").note.text,
               testing::MatchesRegex(" request=req_[0-9a-f]+ noted=yes"));
   EXPECT_EQ(ask("GET /refused" + end, "}}").status, 403);
   EXPECT_EQ(ask("nonsense\r\n\r\n", "}}").status, 400);

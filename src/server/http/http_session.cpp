@@ -82,8 +82,9 @@ class SessionExchange final : public Exchange {
         [turn = turn_, c = std::move(callback)](HttpSession& s) mutable { s.OnGone(turn, std::move(c)); });
   }
 
-  void Note(std::string text) override {
-    session_->Post([turn = turn_, t = std::move(text)](HttpSession& s) { s.Note(turn, t); });
+  void Note(LogNote note) override {
+    session_->Post(
+        [turn = turn_, n = std::move(note)](HttpSession& s) mutable { s.Note(turn, std::move(n)); });
   }
 
  private:
@@ -177,7 +178,8 @@ void HttpSession::OnHead(error_code ec, bool folded) {
   head_only_ = request.method == "HEAD";
   BeginEntry(request.method, request.path);
   errors_ = ErrorFormFor(request);
-  entry_.note = " request=" + request.id;
+  entry_.id = request.id;
+  entry_.note.text = " request=" + request.id;
   more_headers_ = shared_.service.HeadersFor(request);
   std::optional<HttpReply> refusal;
   if (const auto fault = FaultOfHead(parser_->get(), folded)) {

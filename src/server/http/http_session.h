@@ -97,7 +97,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void Send(uint64_t turn, const std::string& events);
   void End(uint64_t turn);
   void OnGone(uint64_t turn, std::function<void()> callback);
-  void Note(uint64_t turn, const std::string& text);
+  void Note(uint64_t turn, LogNote note);
 
  private:
   using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;

@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "server/errors.h"
@@ -196,8 +197,10 @@ void HttpSession::BeginEntry(std::string method, std::string path) {
   entry_began_ = std::chrono::steady_clock::now();
 }
 
-void HttpSession::Note(uint64_t turn, const std::string& text) {
-  if (turn == turn_ && busy_) entry_.note += text;
+void HttpSession::Note(uint64_t turn, LogNote note) {
+  if (turn != turn_ || !busy_) return;
+  entry_.note.text += note.text;
+  std::ranges::move(note.fields, std::back_inserter(entry_.note.fields));
 }
 
 void HttpSession::LogRequest(bool whole) {

@@ -67,7 +67,7 @@ class PretendingService final : public HttpService {
       return;
     }
     exchange->OnGone([this] { ++gone_; });
-    exchange->Note(" noted=yes");
+    exchange->Note(LogNote::Of("noted", "yes"));
     if (request.path == "/silent") {
       const std::lock_guard lock(mutex_);
       silent_.push_back(exchange);
