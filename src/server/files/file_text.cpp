@@ -99,9 +99,10 @@ FileText ReadPdf(const std::string& bytes, const FileTools& tools, const std::fu
     raw += piece;
     return raw.size() <= tools.most_text;
   };
-  // In reading order, which keeps the columns of a page apart; -layout would write them side by side.
-  const ChildResult result = RunChild({tools.pdftotext, "-q", "-enc", "UTF-8", "/dev/stdin", "-"}, bytes,
-                                      tools.limits, cancelled, take);
+  // -raw: in the order in which the file holds the text. What writes PDFs today does it column by column and
+  // row by row of tables; without it pdftotext mixed the columns of a page, -layout puts them side by side.
+  const ChildResult result = RunChild({tools.pdftotext, "-raw", "-q", "-enc", "UTF-8", "/dev/stdin", "-"},
+                                      bytes, tools.limits, cancelled, take);
   if (result.end == ChildEnd::kDeclined) throw TooMuchText("PDF", tools.most_text);
   CheckEnd(result, tools, "PDF");
   if (result.code == 3) {

@@ -29,9 +29,9 @@ struct FileText {
   std::vector<std::string> warnings;
 };
 
-// `bytes` say what kind of file they are. Throws HttpError, whose sentence says what to do, for a kind that is
-// not read here (415), a tool that is not installed (501), too much text (413), and a file that is damaged,
-// locked, or holds no text (422); and Cancelled.
+// `bytes` say what kind of file they are. Throws HttpError, whose sentence says what to do, for a kind that
+// is not read here (415), a tool that is not installed (501), too much text (413), and a file that is
+// damaged, locked, or holds no text (422); and Cancelled.
 FileText ReadFileText(const std::string& bytes, const FileTools& tools,
                       const std::function<bool()>& cancelled);
 
