@@ -45,8 +45,10 @@ export class Settings {
     this.fallback = defaults.prune;
     this.temperature = defaults.temperature;
     this.isDamped = defaults.dry_multiplier > 0;  // by the server, as it was started
-    byId('damping').placeholder = this.isDamped ? `${defaults.dry_multiplier}, the server's` : `${kDamping} at temperature 0, else 0`;
-    byId('temperature').placeholder = `0 with a document, else ${defaults.temperature}`;
+    const usual = this.isDamped ? `${defaults.dry_multiplier}, as the server was started` : `${kDamping} at temperature 0, else 0`;
+    byId('damping-help').textContent =
+        `makes what repeats the answer's last words less likely (DRY); 0: not at all; empty: ${usual}`;
+    byId('temperature-help').textContent = `0: always the likeliest token; empty: 0 with a document, else ${defaults.temperature}`;
     byId('complete').checked = defaults.complete === true;
     byId('form-fields').hidden = this.hasTemplate;
     const options = [

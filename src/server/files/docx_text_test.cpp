@@ -148,7 +148,7 @@ TEST(DocxText, TakesAnyBytes) {
   int whole = 0;
   for (int i = 0; i < 20'000; ++i) {
     std::string body;
-    for (uint32_t n = random() % 12; n > 0; --n) body += parts[random() % std::size(parts)];
+    for (auto n = random() % 12; n > 0; --n) body += parts[random() % std::size(parts)];
     try {
       EXPECT_LE(TextOf(Whole(body), 1 + random() % 9, 64).size(), 64U);
       ++whole;

@@ -62,13 +62,14 @@ std::string Tidied(std::string_view raw) {
   std::string text;
   text.reserve(raw.size());
   for (const char c : raw) {
-    if (c == '\n') {
+    if (c == '\f') {  // the end of a page, and not always of a line
+      if (!text.empty() && text.back() != '\n') text += '\n';
+    } else if (c == '\n') {
       while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.pop_back();
-      if (text.empty() || text.ends_with("\n\n")) continue;
-    } else if (c != '\t' && static_cast<unsigned char>(c) < ' ') {
-      continue;
+      if (!text.empty() && !text.ends_with("\n\n")) text += c;
+    } else if (c == '\t' || static_cast<unsigned char>(c) >= ' ') {
+      text += c;
     }
-    text += c;
   }
   while (!text.empty() && text.find_last_of(" \t\n") == text.size() - 1) text.pop_back();
   return text;
