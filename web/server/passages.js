@@ -6,7 +6,7 @@ const kLongest = 320;   // characters of a sentence before it is cut between wor
 const kJoined = 400;    // characters of a passage of several sentences
 const kMost = 12;       // sentences
 const kNear = .3;       // share of the best sentence's value that the others need
-const kBeside = .25;    // share of its neighbours' weights that a sentence gets; below kNear: alone it is not enough
+const kBeside = .25;    // share of its weightier neighbour's weight that a sentence gets; below kNear: alone it is not enough
 
 // The document's place in the prompt: its first token, the one behind its last, and the offset of each between them in
 // the document. Null where the prompt does not hold the text as it is.
@@ -88,7 +88,7 @@ function measure(document, tokens, depths) {
 }
 
 // Adds to each sentence the weight of the words that it shares with `asked`: a word in few sentences weighs more. A share
-// of its neighbours' weights counts, because what is asked for often stands beside what the question names.
+// of the weightier neighbour counts, because what is asked for often stands beside what the question names.
 function weigh(document, list, asked) {
   const wanted = wordsOf(asked);
   const counts = new Map();
@@ -98,7 +98,7 @@ function weigh(document, list, asked) {
   }
   const own = list.map(({words}) => words.reduce((sum, word) => sum + Math.log(1 + list.length / counts.get(word)), 0));
   list.forEach((sentence, i) => {
-    sentence.weight = own[i] + kBeside * ((own[i - 1] || 0) + (own[i + 1] || 0));
+    sentence.weight = own[i] + kBeside * Math.max(own[i - 1] || 0, own[i + 1] || 0);
   });
 }
 
