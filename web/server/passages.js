@@ -6,7 +6,7 @@ const kLongest = 320;   // characters of a sentence before it is cut between wor
 const kJoined = 400;    // characters of a passage of several sentences
 const kMost = 12;       // sentences
 const kNear = .3;       // share of the best sentence's value that the others need
-const kBeside = .25;    // share of its weightier neighbour's weight that a sentence gets; below kNear: alone it is not enough
+const kBeside = .25;    // share of the weightier neighbour's weight that a sentence gets; alone not enough for kNear
 
 // The document's place in the prompt: its first token, the one behind its last, and the offset of each between them in
 // the document. Null where the prompt does not hold the text as it is.
@@ -87,8 +87,8 @@ function measure(document, tokens, depths) {
   return list;
 }
 
-// Adds to each sentence the weight of the words that it shares with `asked`: a word in few sentences weighs more. A share
-// of the weightier neighbour counts, because what is asked for often stands beside what the question names.
+// Adds to each sentence the weight of the words that it shares with `asked`: a word in few sentences weighs more. The
+// weightier neighbour counts a little, because what is asked for often stands beside what the question names.
 function weigh(document, list, asked) {
   const wanted = wordsOf(asked);
   const counts = new Map();

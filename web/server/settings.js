@@ -8,11 +8,11 @@ const kUsual = 'coppice';  // stands with auto and none above the other methods
 const kShare = ['keep', 'eta', 'r', 'p', 'cap', 'budget', 'recent', 'gamma', 'threshold', 'alpha', 'vertical'];
 const kFirst = 'min';
 // At temperature 0 small models say the same sentence until the answer is full. DRY makes what would go on with a
-// repetition less likely: from the fifth token on, and only by what was said in the last tokens, because the answer may stand at the
-// document's end, and must be free to repeat it.
+// repetition less likely: from the fifth token on, and only by what was said in the last tokens. The window begins in the
+// prompt, and the answer must be free to repeat the document's end: with 256 tokens 1 of 24 answers lost its number.
 const kDamping = .8;
-const kRepeated = 4;   // tokens
-const kWindow = 64;    // tokens, of which the question and the template are the first: with 256 an answer lost its number
+const kRepeated = 4;  // tokens
+const kWindow = 64;   // tokens
 const kForm = '{document}\nQuestion: {question}\nAnswer:';
 
 function field(id, name, help, placeholder) {
