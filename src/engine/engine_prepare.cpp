@@ -14,6 +14,11 @@ namespace coppice {
 
 namespace {
 
+// Without an exponent, which readers of a page do not expect.
+std::string Gflop(double flops) {
+  return flops < 1e10 ? fmt::format("{:.2g}", flops / 1e9) : fmt::format("{:.0f}", flops / 1e9);
+}
+
 std::vector<int32_t> EndsOf(const Request& request, const Tokenizer* tokenizer) {
   std::vector<int32_t> ends = request.ends;
   for (int32_t id = 0; tokenizer != nullptr && id < tokenizer->vocab_size(); ++id) {
@@ -126,8 +131,8 @@ void Engine::PreferCheaper(Run& run, const DocumentCache& documents) {
   if (dense_flops > method_flops) return;
   dense.spec = std::move(run.prune.spec);
   dense.reason = fmt::format(
-      "dense costs less here: {:.3g} GFLOP with {} of {} tokens from the document cache, {} {:.3g} with {}",
-      dense_flops / 1e9, by_dense.rows, count, run.spec, method_flops / 1e9, by_method.rows);
+      "dense costs less here: {} GFLOP with {} of {} tokens from the document cache, {} {} with {}",
+      Gflop(dense_flops), by_dense.rows, count, run.spec, Gflop(method_flops), by_method.rows);
   run.prune = std::move(dense);
 }
 

@@ -63,6 +63,7 @@ Server::Server(ServerOptions options)
   }
   if (options_.kv_events && !options_.defaults.cache_prompt)
     throw FieldError("kv_events", " tells what requests reuse, and cache_prompt is false");
+  if (options_.documents) files_ = std::make_unique<FileReader>(FindFileTools());
   if (!options_.access_log.empty())
     log_ = std::make_unique<const AccessLog>(options_.access_log, options_.log_format);
 }
@@ -128,6 +129,7 @@ bool Server::Stop() {
   // Handlers may still submit jobs, which the stopped scheduler refuses. It is destroyed after the threads
   // that use it.
   if (was_ready) scheduler_->Stop();
+  if (files_) files_->Stop();
   if (options_.kv_events) options_.kv_events->Stop();
   const bool ended = !http_ || http_->Stop(kGrace);
   if (ended) scheduler_.reset();
@@ -160,6 +162,7 @@ const std::vector<Server::Row>& Server::Rows() {
       {"GET", "/metrics", &Server::MetricsText, true, false},
       {"GET", "/tokenizer_info", &Server::TokenizerInfo, true, true},
       {"POST", "/plan", &Server::Plan, false, true},
+      {"POST", "/v1/documents/text", &Server::ReadFile, false, false},
       {"POST", "/tokenize", &Server::Tokenize, false, true},
       {"POST", "/detokenize", &Server::Detokenize, false, true},
       {"POST", "/apply-template", &Server::ApplyTemplate, false, true},

@@ -14,6 +14,7 @@
 #include "server/access_log.h"
 #include "server/answer_form.h"
 #include "server/client_limits.h"
+#include "server/files/file_reader.h"
 #include "server/generation_reply.h"
 #include "server/http/http.h"
 #include "server/kv_events.h"
@@ -44,6 +45,7 @@ struct ServerOptions {
   std::vector<std::string> cors_origins;
   bool slots = true;       // GET /slots
   bool metrics = true;     // GET /metrics
+  bool documents = true;   // POST /v1/documents/text
   bool next_turn = true;   // read, while idle, what the next turns of chats begin with
   std::string access_log;  // a file, "-" for stderr; empty: none
   LogFormat log_format = LogFormat::kText;
@@ -129,6 +131,8 @@ class Server final : public ModelService {
   void Documents(const HttpRequest& request, const ExchangePtr& exchange);
   // routes_plan.cpp
   void Plan(const HttpRequest& request, const ExchangePtr& exchange);
+  // routes_file_text.cpp
+  void ReadFile(const HttpRequest& request, const ExchangePtr& exchange);
   // routes_slots.cpp
   void ChangeSlot(const HttpRequest& request, const ExchangePtr& exchange);
   // routes_text.cpp
@@ -203,6 +207,7 @@ class Server final : public ModelService {
   std::mutex save_mutex_;  // two slots saved at once must not exceed slot_save_bytes together
   std::mutex random_mutex_;
   std::mt19937_64 random_;
+  std::unique_ptr<FileReader> files_;                  // null: switched off
   std::unique_ptr<HttpServer> http_;                   // last but one: its threads use all of the above
   std::atomic<const HttpServer*> listening_{nullptr};  // http_, which its own threads must not read
 };

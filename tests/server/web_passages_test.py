@@ -63,6 +63,13 @@ class Choosing(Case):
                              ["\n".join([FACT, "Birds sing."]), "The rain falls at night."])
         with self.subTest("the answer's own words count"):
             self.assertEqual(self.choose(tab, DOCUMENT, prompt, depths, "When is it wet? At night.")[0], "The rain falls at night.")
+        with self.subTest("other forms of a word are the same word"):
+            self.assertEqual(self.choose(tab, DOCUMENT, prompt, depths, "Is it raining?")[0], "The rain falls at night.")
+        with self.subTest("a sentence beside what the question names comes before one far from it"):
+            text = "The pump fails.\nCall Ann.\nThe sun is warm.\nRain falls.\nCall Bob."
+            pieces = tokens(text)
+            found = self.choose(tab, text, pieces, depths_of(pieces, ["Call Ann.", "Call Bob."]), "Whom do I call if a pump failed?")
+            self.assertEqual(found, ["Call Ann.", "Call Bob."])
         with self.subTest("no token is deeper than another"):
             self.assertEqual(self.choose(tab, DOCUMENT, prompt, [10] * len(prompt), "gate"), [])
         with self.subTest("a part of a sentence stayed: the whole sentence is quoted"):

@@ -140,6 +140,28 @@ class Before(Case):
         self.ask(tab, "Which?")
         self.assertEqual([body.get("temperature") for body in bodies(tab, "/v1/completions")], [0, 0.5, None])
 
+    def test_repetition_is_damped_at_temperature_0(self):
+        server = Server(PROGRAM, MODEL, "-c", "4096", "--temp", "0.9").wait_ready()
+        self.addCleanup(lambda: self.assertEqual(server.stop(), 0))
+        tab = self.open(server)
+        self.prepare(tab, "A text.")
+        for temperature, damping in [("", ""), ("0.5", ""), ("0.5", "1.5"), ("", "0")]:
+            tab.js(set_value("#temperature", temperature) + set_value("#damping", damping))
+            self.ask(tab, "Which?")
+        self.assertEqual([body.get("dry_multiplier") for body in bodies(tab, "/v1/completions")], [0.8, None, 1.5, 0])
+        tab.js(set_value("#damping", "much"))
+        self.ask(tab, "Which?")
+        self.assertIn("Damping of repetition: much is not a number from 0", tab.js("document.body.innerText"))
+
+    def test_a_server_that_damps_keeps_its_own(self):
+        server = Server(PROGRAM, MODEL, "-c", "4096", "--dry-multiplier", "0.5").wait_ready()
+        self.addCleanup(lambda: self.assertEqual(server.stop(), 0))
+        tab = self.open(server)
+        self.prepare(tab, "A text.")
+        self.ask(tab, "Which?")
+        self.assertEqual([body.get("dry_multiplier") for body in bodies(tab, "/v1/completions")], [None])
+        self.assertIn("0.5, as the server was started", tab.text("#damping-help"))
+
 
 if __name__ == "__main__":
     run_tests(vars(web_support))

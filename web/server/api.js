@@ -46,6 +46,12 @@ function send(path, body, signal) {
 }
 export async function post(path, body, signal) { return (await send(path, body, signal)).json(); }
 
+// `file`: the body, as it is.
+export async function postFile(path, file, signal) {
+  const options = {method: 'POST', headers: {'Content-Type': 'application/octet-stream'}, body: file, signal};
+  return (await ask(path, options)).json();
+}
+
 // The events of a stream, parsed, without the comments that keep it alive.
 export async function* events(path, body, signal) {
   const reply = await send(path, body, signal);

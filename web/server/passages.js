@@ -6,6 +6,7 @@ const kLongest = 320;   // characters of a sentence before it is cut between wor
 const kJoined = 400;    // characters of a passage of several sentences
 const kMost = 12;       // sentences
 const kNear = .3;       // share of the best sentence's value that the others need
+const kBeside = .25;    // share of the weightier neighbour's weight that a sentence gets; alone not enough for kNear
 
 // The document's place in the prompt: its first token, the one behind its last, and the offset of each between them in
 // the document. Null where the prompt does not hold the text as it is.
@@ -49,7 +50,15 @@ export function sentences(text) {
   return found;
 }
 
-const wordsOf = text => new Set(text.toLowerCase().match(/[\p{L}\p{N}]+/gu) || []);
+// Words by their stems, so that "repaired" is found in "repairs". The parts of a name such as ReadFile are words.
+function stemOf(word) {
+  const stem = word.replace(/(?:ies|ing|ed|es|s|y|e)$/, '');
+  return stem.length >= 3 ? stem : word;
+}
+function wordsOf(text) {
+  const parts = text.replace(/(\p{Ll})(\p{Lu})/gu, '$1 $2').toLowerCase().match(/\p{L}+|\p{N}+/gu) || [];
+  return new Set(parts.map(stemOf));
+}
 
 // How much of the depth above the document's least a sentence's tokens have, 0 to 1, and their number.
 function measure(document, tokens, depths) {
@@ -78,7 +87,8 @@ function measure(document, tokens, depths) {
   return list;
 }
 
-// Adds to each sentence the weight of the words that it shares with `asked`: a word in few sentences weighs more.
+// Adds to each sentence the weight of the words that it shares with `asked`: a word in few sentences weighs more. The
+// weightier neighbour counts a little, because what is asked for often stands beside what the question names.
 function weigh(document, list, asked) {
   const wanted = wordsOf(asked);
   const counts = new Map();
@@ -86,8 +96,10 @@ function weigh(document, list, asked) {
     sentence.words = [...wordsOf(document.slice(sentence.begin, sentence.end))].filter(word => wanted.has(word));
     for (const word of sentence.words) counts.set(word, (counts.get(word) || 0) + 1);
   }
-  for (const sentence of list)
-    sentence.weight = sentence.words.reduce((sum, word) => sum + Math.log(1 + list.length / counts.get(word)), 0);
+  const own = list.map(({words}) => words.reduce((sum, word) => sum + Math.log(1 + list.length / counts.get(word)), 0));
+  list.forEach((sentence, i) => {
+    sentence.weight = own[i] + kBeside * Math.max(own[i - 1] || 0, own[i + 1] || 0);
+  });
 }
 
 // Chosen sentences that stand side by side become one passage, at the place of the better one.

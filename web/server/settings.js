@@ -7,6 +7,12 @@ const kUsual = 'coppice';  // stands with auto and none above the other methods
 // The keys that are shown at once: how much stays, by whatever name the method has for it, and from which length on.
 const kShare = ['keep', 'eta', 'r', 'p', 'cap', 'budget', 'recent', 'gamma', 'threshold', 'alpha', 'vertical'];
 const kFirst = 'min';
+// At temperature 0 small models say the same sentence until the answer is full. DRY makes what would go on with a
+// repetition less likely: from the fifth token on, and only by what was said in the last tokens. The window begins in the
+// prompt, and the answer must be free to repeat the document's end: with 256 tokens 1 of 24 answers lost its number.
+const kDamping = .8;
+const kRepeated = 4;  // tokens
+const kWindow = 64;   // tokens
 const kForm = '{document}\nQuestion: {question}\nAnswer:';
 
 function field(id, name, help, placeholder) {
@@ -37,7 +43,12 @@ export class Settings {
     this.hasTemplate = props.chat_template !== '';
     const defaults = props.default_generation_settings.params;
     this.fallback = defaults.prune;
-    byId('temperature').placeholder = `0 with a document, else ${defaults.temperature}`;
+    this.temperature = defaults.temperature;
+    this.isDamped = defaults.dry_multiplier > 0;  // by the server, as it was started
+    const usual = this.isDamped ? `${defaults.dry_multiplier}, as the server was started` : `${kDamping} at temperature 0, else 0`;
+    byId('damping-help').textContent =
+        `makes what repeats the answer's last words less likely (DRY); 0: not at all; empty: ${usual}`;
+    byId('temperature-help').textContent = `0: always the likeliest token; empty: 0 with a document, else ${defaults.temperature}`;
     byId('complete').checked = defaults.complete === true;
     byId('form-fields').hidden = this.hasTemplate;
     const options = [
@@ -174,7 +185,16 @@ export class Settings {
     } else if (document !== '') {
       body.temperature = 0;  // what the document says, not what chance says
     }
+    Object.assign(body, this.damping(body.temperature === undefined ? this.temperature : body.temperature));
     return body;
+  }
+
+  // The part of a request that keeps the answer from saying the same again and again.
+  damping(temperature) {
+    const text = byId('damping').value.trim();
+    if (text !== '' && !(Number(text) >= 0)) throw new Error(`Damping of repetition: ${text} is not a number from 0`);
+    if (text === '' && (temperature !== 0 || this.isDamped)) return {};
+    return {dry_multiplier: text === '' ? kDamping : Number(text), dry_allowed_length: kRepeated, dry_penalty_last_n: kWindow};
   }
 
   // A model without a chat template reads one text.

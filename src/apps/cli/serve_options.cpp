@@ -149,6 +149,9 @@ void AddReportOptions(CLI::App& app, ServeOptions& o) {
       ->check(CLI::IsMember({"mean", "last", "none"}));
   app.add_flag("-v,--verbose", o.server.defaults.verbose,
                "replies to chats show the prompt as the model read it, under __verbose");
+  app.add_flag(
+      "--documents,!--no-documents", o.server.documents,
+      "read PDF and DOCX files for clients (default), by pdftotext and unzip where they are installed");
   app.add_flag("--slots,!--no-slots", o.server.slots, "serve GET /slots (default)");
   app.add_flag("--metrics,!--no-metrics", o.server.metrics, "serve GET /metrics (default)");
 }
