@@ -66,13 +66,13 @@ class Engine:
                 *words({name: value for name, value in self.options.items() if name != "slot_save_path"})]
         try:
             model = self._opened(line)
+            self._finalizer = weakref.finalize(self, _free, model, folder, self._owner)
         except BaseException:
             if folder:
                 shutil.rmtree(folder, ignore_errors=True)
             raise
         self._properties = None
         self._model = model
-        self._finalizer = weakref.finalize(self, _free, model, folder, self._owner)
 
     @staticmethod
     def _opened(line: list[str]) -> Any:
@@ -93,8 +93,8 @@ class Engine:
                     model.close()
             done.set()
 
-        threading.Thread(target=load, name="coppice load").start()
-        try:
+        try:  # from the thread's start on: Ctrl-C may come before start() has returned
+            threading.Thread(target=load, name="coppice load").start()
             done.wait()
         except BaseException:
             with lock:
