@@ -61,7 +61,7 @@ class Interrupt(unittest.TestCase):
             self.assertEqual(os.listdir(folder), [])
 
     def test_ctrl_c_while_the_thread_starts(self):
-        """start() waits until the thread runs, and an interrupt ends that wait: the load goes on."""
+        """start() waits until the thread runs; the interrupt comes there, and here the model is in memory by then."""
         started, opened, closed = [], [], []
 
         class Counted(_library.Model):
@@ -76,16 +76,15 @@ class Interrupt(unittest.TestCase):
         def start(thread, plain=threading.Thread.start):
             plain(thread)
             started.append(thread)
+            thread.join()
             raise KeyboardInterrupt
 
         with mock.patch.object(_library, "Model", Counted), tempfile.TemporaryDirectory() as folder, \
                 mock.patch("tempfile.tempdir", folder):
             with mock.patch("threading.Thread.start", start), self.assertRaises(KeyboardInterrupt):
                 LLM(MINI, ctx=256)
-            for thread in started:
-                thread.join()
             self.assertEqual(os.listdir(folder), [])
-        self.assertEqual(len(opened), 1)
+        self.assertEqual((len(started), len(opened)), (1, 1))
         self.assertEqual(closed, opened)
 
 
