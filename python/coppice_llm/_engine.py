@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import queue
 import shutil
 import tempfile
 import threading
 import weakref
-from typing import Any, Callable, TypeVar
+from typing import Any, Callable, TypeVar, cast
 
 from . import _library
 from ._calls import Call, Scope, json_reply
@@ -22,12 +23,69 @@ from .stream import Stream
 E = TypeVar("E", bound="Engine")
 
 
-def _free(model: _library.Model, folder: str | None, owner: int) -> None:
-    if os.getpid() != owner:
-        return  # the model belongs to the process that was forked
-    model.close()
-    if folder:
-        shutil.rmtree(folder, ignore_errors=True)
+class Loaded:
+    """A model in memory, with the folder for its documents' states."""
+
+    def __init__(self, path: pathlib.Path, options: dict[str, Any]) -> None:
+        given = options.get("slot_save_path")
+        self._owner = os.getpid()
+        self._own = None if given else tempfile.mkdtemp(prefix="coppice-")
+        self.slots = pathlib.Path(self._own or str(given))
+        line = [f"--model={os.fspath(path)}", f"--slot-save-path={self.slots}",
+                *words({name: value for name, value in options.items() if name != "slot_save_path"})]
+        try:
+            self.model = _library.Model(line)
+        except BaseException:
+            self._remove()
+            raise
+
+    def free(self) -> None:
+        if os.getpid() != self._owner:
+            return  # the model belongs to the process that was forked
+        self.model.close()
+        self._remove()
+
+    def _remove(self) -> None:
+        if self._own:
+            shutil.rmtree(self._own, ignore_errors=True)
+
+
+def load(path: pathlib.Path, options: dict[str, Any]) -> Loaded:
+    """Loads on another thread, so that Ctrl-C ends the wait; a model that nobody waits for is freed again.
+
+    Ctrl-C reaches the main thread alone, so none comes between the steps of the other. The wait is a queue's: Ctrl-C at
+    the wrong moment makes Event.wait raise RuntimeError instead.
+    """
+    done: queue.SimpleQueue[None] = queue.SimpleQueue()
+    lock = threading.Lock()
+    state: dict[str, Any] = {}
+
+    def work() -> None:
+        try:
+            loaded = Loaded(path, options)
+        except BaseException as error:
+            state["error"] = error
+        else:
+            with lock:
+                state["loaded"] = loaded
+                abandoned = "abandoned" in state
+            if abandoned:
+                loaded.free()
+        done.put(None)
+
+    try:  # from the thread's start on: Ctrl-C may come before start() has returned
+        threading.Thread(target=work, name="coppice load").start()
+        done.get()
+    except BaseException:
+        with lock:
+            state["abandoned"] = True
+            loaded = state.get("loaded")
+        if loaded is not None:
+            loaded.free()
+        raise
+    if "error" in state:
+        raise state["error"]
+    return cast(Loaded, state["loaded"])
 
 
 class Server:
@@ -59,53 +117,11 @@ class Engine:
         self._open()
 
     def _open(self) -> None:
-        given = self.options.get("slot_save_path")
-        folder = None if given else tempfile.mkdtemp(prefix="coppice-")
-        self._slots = pathlib.Path(folder if folder else str(given))
-        line = [f"--model={os.fspath(self.path)}", f"--slot-save-path={self._slots}",
-                *words({name: value for name, value in self.options.items() if name != "slot_save_path"})]
-        try:
-            model = self._opened(line)
-        except BaseException:
-            if folder:
-                shutil.rmtree(folder, ignore_errors=True)
-            raise
+        loaded = load(self.path, self.options)
+        self._finalizer = weakref.finalize(self, loaded.free)
+        self._slots = loaded.slots
         self._properties = None
-        self._model = model
-        self._finalizer = weakref.finalize(self, _free, model, folder, self._owner)
-
-    @staticmethod
-    def _opened(line: list[str]) -> Any:
-        """Loads on another thread, so that Ctrl-C ends the wait; a model that nobody waits for is closed again."""
-        done, lock = threading.Event(), threading.Lock()
-        state: dict[str, Any] = {}
-
-        def load() -> None:
-            try:
-                model = _library.Model(line)
-            except BaseException as error:
-                state["error"] = error
-            else:
-                with lock:
-                    state["model"] = model
-                    abandoned = "abandoned" in state
-                if abandoned:
-                    model.close()
-            done.set()
-
-        threading.Thread(target=load, name="coppice load").start()
-        try:
-            done.wait()
-        except BaseException:
-            with lock:
-                state["abandoned"] = True
-                model = state.get("model")
-            if model is not None:
-                model.close()
-            raise
-        if "error" in state:
-            raise state["error"]
-        return state["model"]
+        self._model = loaded.model
 
     def close(self) -> None:
         """Cancels what is being computed and frees the model. What was returned stays."""

@@ -6,13 +6,12 @@ import os
 import pathlib
 from typing import Any
 
-from . import _program
+from . import _hub, _program
 from ._asyncio import AsyncCalls
 from ._openai import OpenAIRoutes
 from ._progress import ProgressOption
 from ._texts import TextRoutes
 from .document import Document, load
-from .errors import ModelError
 
 
 class LLM(AsyncCalls, OpenAIRoutes, TextRoutes):
@@ -34,22 +33,15 @@ class LLM(AsyncCalls, OpenAIRoutes, TextRoutes):
         super().__init__(path, progress, **given)
 
     @classmethod
-    def from_pretrained(cls, repo: str | os.PathLike[str], file: str | None = None, **options: Any) -> LLM:
+    def from_pretrained(cls, repo: str | os.PathLike[str], file: str | None = None, *, sha256: str | None = None,
+                        progress: ProgressOption = None, **options: Any) -> LLM:
         """A model of a local folder, or of the Hugging Face hub through the package huggingface_hub.
 
-        `file` is a GGUF file of the repository; without it the whole repository is a Hugging Face folder.
+        `file` is a GGUF file of the repository; without it the whole repository is a Hugging Face folder. What comes
+        from the hub must have the checksum that the hub published; `sha256` is the one that `file` must have. A file
+        that had it and did not change since is not read again.
         """
-        folder = pathlib.Path(repo)
-        if folder.is_dir():
-            return cls(folder / file if file else folder, **options)
-        try:
-            import huggingface_hub
-        except ImportError as error:
-            raise ModelError(f"{repo}: is no local folder, and the package huggingface_hub is not installed; "
-                             "pip install huggingface_hub", param="repo") from error
-        if file:
-            return cls(huggingface_hub.hf_hub_download(os.fspath(repo), file), **options)
-        return cls(huggingface_hub.snapshot_download(os.fspath(repo)), **options)
+        return cls(_hub.file_of(repo, file, sha256, progress), progress=progress, **options)
 
     def read(self, document: str, *, prune: Any = None, protect: Any = None,
              progress: ProgressOption = None) -> Document:

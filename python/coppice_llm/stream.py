@@ -7,7 +7,7 @@ import time
 from typing import Any, Iterator, TypeVar
 
 from ._calls import Call
-from ._progress import ProgressOption, eta, reporter
+from ._progress import ProgressOption, closed, eta, reporter
 from .answer import Answer
 from .errors import request_error
 
@@ -136,13 +136,22 @@ class Stream(DictStream):
     """Iterates over the chunks of an answer. close(), or leaving the loop, cancels the request."""
 
     def __init__(self, call: Call, prompt: Any = None, progress: ProgressOption = None) -> None:
+        self._report: Any = None
         super().__init__(call)
         self._prompt = prompt
         self._report = reporter(progress)
         self._reply = Reply()
 
+    def close(self) -> None:
+        super().close()
+        closed(self._report)
+
     def __next__(self) -> Chunk:
-        return self._chunk(self._next_dict())
+        try:
+            return self._chunk(self._next_dict())
+        except BaseException:  # Ctrl-C, an error, or the end
+            closed(self._report)
+            raise
 
     def ready(self) -> list[Chunk]:
         """The chunks that have come, without waiting; `done` afterwards says whether they were the last."""

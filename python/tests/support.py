@@ -38,6 +38,13 @@ def program(*arguments):
     return subprocess.run([*line, *map(str, arguments)], check=True, stdin=subprocess.DEVNULL, capture_output=True).stdout.decode()
 
 
+def python(code, *arguments, env=None):
+    """A process of its own."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **(env or {})}
+    return subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)], env=environment, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE)
+
+
 def post(server, path, body, key=None):
     """The status and the JSON of a request over HTTP."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)

@@ -6,27 +6,18 @@ import os
 import pathlib
 import pickle
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
-import types
 import unittest
 from unittest import mock
 
 from coppice_llm import LLM, Busy, Cancelled, ContextLength, CoppiceError, InvalidRequest, ModelError, errors
 from coppice_llm._options import fields, words
-from support import DOCUMENT, LONG, MINI, PROMPT, ROOT, ModelCase, mini, post
+from support import DOCUMENT, LONG, MINI, PROMPT, ROOT, ModelCase, mini, post, python
 
 ENDLESS = {"max_tokens": 3000, "ignore_eos": True, "temperature": 0}
-
-
-def python(code, *arguments, **options):
-    """A process of its own."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)], env=environment, stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE, **options)
 
 
 class Errors(ModelCase):
@@ -216,30 +207,6 @@ class Life(unittest.TestCase):
         time.sleep(0.3)
         process.send_signal(signal.SIGINT)
         self.assertEqual(process.communicate(timeout=60)[0].split(), [b"interrupted", b"2"])
-
-
-class Pretrained(unittest.TestCase):
-    def test_folder(self):
-        with LLM.from_pretrained(MINI.parent, MINI.name, ctx=256) as llm:
-            self.assertEqual(llm.path, MINI)
-
-    def test_hub(self):
-        """Through the interface of huggingface_hub, here a stand-in of it."""
-        asked = []
-        hub = types.ModuleType("huggingface_hub")
-        hub.hf_hub_download = lambda repo, file: asked.append((repo, file)) or str(MINI)
-        hub.snapshot_download = lambda repo: asked.append(repo) or "/nowhere/snapshot"
-        with mock.patch.dict(sys.modules, {"huggingface_hub": hub}):
-            with LLM.from_pretrained("some/repo", "model.gguf", ctx=256) as llm:
-                self.assertEqual(llm.context, 256)
-            with self.assertRaisesRegex(ModelError, "/nowhere/snapshot"):
-                LLM.from_pretrained("some/folder")
-        self.assertEqual(asked, [("some/repo", "model.gguf"), "some/folder"])
-
-    def test_without_hub(self):
-        with mock.patch.dict(sys.modules, {"huggingface_hub": None}):
-            with self.assertRaisesRegex(ModelError, r"pip install huggingface_hub"):
-                LLM.from_pretrained("some/repo", "model.gguf")
 
 
 class Options(unittest.TestCase):
