@@ -1,6 +1,7 @@
 #include "server/chat_options.h"
 
 #include "base/error.h"
+#include "engine/chat_tools.h"
 
 namespace coppice {
 
@@ -15,19 +16,28 @@ bool EndsWithAnAnswer(const std::vector<ChatMessage>& messages) {
   return !messages.back().content.empty();
 }
 
+// The definitions that the template writes.
+nlohmann::ordered_json TemplateTools(const Parameters& p) {
+  nlohmann::ordered_json tools = nlohmann::ordered_json::array();
+  if (p.tool_choice == ToolChoice::kNone) return tools;
+  for (const nlohmann::ordered_json& tool : *p.tools) {
+    if (!tool.contains(kDefinedInMessages)) tools.push_back(tool);
+  }
+  return tools;
+}
+
 }  // namespace
 
 ChatOptions ChatOptionsOf(const Parameters& p, const std::vector<ChatMessage>& messages,
                           const Tokenizer& tokenizer, const std::atomic<bool>* cancelled) {
-  ChatOptions options{
-      .add_special = p.add_special.value_or(true),
-      .variables = p.template_variables,
-      .tools = p.tool_choice == ToolChoice::kNone ? nlohmann::ordered_json::array() : *p.tools,
-      .continue_final_message =
-          p.continue_final_message ? *p.continue_final_message : EndsWithAnAnswer(messages),
-      .parse_messages = p.parse_special.value_or(false),
-      .scope = p.prune_scope,
-      .cancelled = cancelled};
+  ChatOptions options{.add_special = p.add_special.value_or(true),
+                      .variables = p.template_variables,
+                      .tools = TemplateTools(p),
+                      .continue_final_message =
+                          p.continue_final_message ? *p.continue_final_message : EndsWithAnAnswer(messages),
+                      .parse_messages = p.parse_special.value_or(false),
+                      .scope = p.prune_scope,
+                      .cancelled = cancelled};
   // A continued message takes the place of the head that begins an answer.
   if (!options.variables->contains("add_generation_prompt")) {
     options.variables->emplace("add_generation_prompt",

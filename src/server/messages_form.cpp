@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "base/fnv.h"
+#include "engine/chat_tools.h"
 #include "server/cache_control.h"
 #include "server/content_parts.h"
 #include "server/errors.h"
@@ -17,6 +20,13 @@ using nlohmann::ordered_json;
 namespace {
 
 using Names = std::vector<std::string>;
+using Definitions = std::map<std::string, ordered_json>;
+
+// The parts of a message or of a result; none where its content is a text.
+ordered_json Parts(const ordered_json& holder) {
+  ordered_json content = Member(holder, "content");
+  return content.is_array() ? content : ordered_json::array();
+}
 
 ordered_json ToolUse(const ordered_json& block) {
   return {{"id", TextMember(block, "id")},
@@ -26,8 +36,36 @@ ordered_json ToolUse(const ordered_json& block) {
             {"arguments", DumpJson(block.value("input", ordered_json::object()))}}}};
 }
 
+// The names of the tools that results in the conversation refer to.
+std::set<std::string> ReferredTools(const ordered_json& messages) {
+  std::set<std::string> names;
+  for (const ordered_json& message : messages) {
+    for (const ordered_json& block : Parts(message)) {
+      for (const ordered_json& part : Parts(block)) {
+        if (TextMember(part, "type") == "tool_reference") names.insert(TextMember(part, "tool_name"));
+      }
+    }
+  }
+  return names;
+}
+
+// A tool's result as a chat's message. What it refers to is defined there: a definition among the tools, at the
+// head of the prompt, would change what every turn before has read.
+ordered_json ToolResult(const ordered_json& block, const Definitions& deferred, Names& ignored) {
+  ordered_json content = Member(block, "content");
+  for (ordered_json& part : content.is_array() ? content : ordered_json::array()) {
+    const auto tool = deferred.find(TextMember(part, "tool_name"));
+    if (TextMember(part, "type") != "tool_reference" || tool == deferred.end()) continue;
+    part = {{"type", "text"}, {"text", DumpJson(tool->second)}};
+  }
+  return {{"role", "tool"},
+          {"tool_call_id", TextMember(block, "tool_use_id")},
+          {"content", TextOfContent(content, "messages", ignored)}};
+}
+
 // Appends the message's own form: results of calls become messages of their own, in front of its text.
-void AddMessage(const ordered_json& message, size_t number, ordered_json& list, Names& ignored) {
+void AddMessage(const ordered_json& message, size_t number, const Definitions& deferred, ordered_json& list,
+                Names& ignored) {
   const std::string role = TextMember(message, "role");
   if (!message.is_object() || !message.contains("content") ||
       (role != "user" && role != "assistant" && role != "system")) {
@@ -44,9 +82,7 @@ void AddMessage(const ordered_json& message, size_t number, ordered_json& list, 
       calls.push_back(ToolUse(block));
     } else if (type == "tool_result") {
       has_results = true;
-      list.push_back({{"role", "tool"},
-                      {"tool_call_id", TextMember(block, "tool_use_id")},
-                      {"content", TextOfContent(Member(block, "content"), "messages", ignored)}});
+      list.push_back(ToolResult(block, deferred, ignored));
     } else {
       texts.push_back(block);
     }
@@ -63,10 +99,22 @@ void AddMessage(const ordered_json& message, size_t number, ordered_json& list, 
   list.push_back(std::move(chat));
 }
 
-// Functions of the client's own. Anthropic's tools, which its servers run or its clients know, are left out.
-ordered_json ChatTools(const ordered_json& tools, Names& ignored) {
+// A request's functions of the client's own, in a chat's form. Anthropic's tools, which its servers run or its
+// clients know, are left out.
+struct Tools {
   ordered_json list = ordered_json::array();
+  Definitions deferred;  // of the list: those that a result in the conversation defines
+};
+
+// A tool with "defer_loading" is unknown to the model until a result refers to it. Where the search would be run
+// by Anthropic's servers, nothing ever would, and all are known from the beginning.
+Tools ChatTools(const ordered_json& tools, const ordered_json& messages, Names& ignored) {
+  Tools chat;
   if (!tools.is_array()) throw BadField("tools", "is not a list");
+  const bool has_search = std::ranges::any_of(tools, [](const ordered_json& tool) {
+    return TextMember(tool, "type").starts_with("tool_search_tool");
+  });
+  const std::set<std::string> referred = has_search ? std::set<std::string>() : ReferredTools(messages);
   for (const ordered_json& tool : tools) {
     if (!tool.is_object()) throw BadField("tools", "holds something that is no object");
     const std::string type = TextMember(tool, "type");
@@ -74,12 +122,20 @@ ordered_json ChatTools(const ordered_json& tools, Names& ignored) {
       AddIgnored(type, ignored);
       continue;
     }
+    const std::string name = TextMember(tool, "name");
+    const bool is_deferred = !has_search && Member(tool, "defer_loading") == true;
+    if (is_deferred && !referred.contains(name)) continue;
     ordered_json function = {{"name", Member(tool, "name")}};
     if (tool.contains("description")) function["description"] = tool["description"];
     function["parameters"] = tool.value("input_schema", ordered_json::object());
-    list.push_back({{"type", "function"}, {"function", std::move(function)}});
+    ordered_json one = {{"type", "function"}, {"function", std::move(function)}};
+    if (is_deferred) {
+      chat.deferred[name] = one;
+      one[kDefinedInMessages] = true;
+    }
+    chat.list.push_back(std::move(one));
   }
-  return list;
+  return chat;
 }
 
 void SetToolChoice(const ordered_json& choice, ordered_json& chat, Names& ignored) {
@@ -125,14 +181,17 @@ ChatForm ChatOfMessages(std::string_view body) {
   ordered_json list = ordered_json::array();
   if (const ordered_json system = TakeMember(chat, "system"); !system.is_null())
     list.push_back({{"role", "system"}, {"content", TextOfContent(system, "system", ignored)}});
-  for (size_t i = 0; i < messages.size(); ++i) AddMessage(messages[i], i + 1, list, ignored);
+  Tools tools;
+  if (const ordered_json sent = TakeMember(chat, "tools"); !sent.is_null()) {
+    tools = ChatTools(sent, messages, ignored);
+    chat["tools"] = tools.list;
+  }
+  for (size_t i = 0; i < messages.size(); ++i) AddMessage(messages[i], i + 1, tools.deferred, list, ignored);
   // Anthropic's API continues an assistant's message that ends the chat.
   if (list.back()["role"] == "assistant" && !list.back().contains("tool_calls"))
     chat["continue_final_message"] = true;
   chat["messages"] = std::move(list);
   if (const ordered_json stop = TakeMember(chat, "stop_sequences"); !stop.is_null()) chat["stop"] = stop;
-  if (const ordered_json tools = TakeMember(chat, "tools"); !tools.is_null())
-    chat["tools"] = ChatTools(tools, ignored);
   if (const ordered_json choice = TakeMember(chat, "tool_choice"); !choice.is_null())
     SetToolChoice(choice, chat, ignored);
   if (const ordered_json config = TakeMember(chat, "output_config"); !config.is_null())

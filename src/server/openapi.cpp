@@ -39,6 +39,9 @@ ordered_json OwnSchemas() {
       {"SlotRequest",
        ordered_json::parse(R"({"type": "object", "description": "for save and restore", "properties": {
          "filename": {"type": "string", "pattern": "^[0-9A-Za-z_-][0-9A-Za-z._-]{0,127}$"}}})")},
+      {"ModelRequest", ordered_json::parse(R"({"type": "object", "required": ["model"], "properties": {
+         "model": {"type": "string", "description": "one of those that GET /v1/models lists"}}})")},
+      {"FileRequest", ordered_json::parse(R"({"type": "string", "format": "binary"})")},
       {"MessagesRequest", ordered_json::parse(R"({"type": "object", "required": ["messages"],
          "description": "Fields of ChatRequest that have no other form here work, too.", "properties": {
          "messages": {"type": "array", "minItems": 1, "items": {"type": "object", "required": ["role", "content"],
@@ -74,6 +77,10 @@ std::string BodyOf(const RouteText& route) {
       return "PlanRequest";
     case BodyForm::kSlot:
       return "SlotRequest";
+    case BodyForm::kModel:
+      return "ModelRequest";
+    case BodyForm::kFile:
+      return "FileRequest";
     case BodyForm::kMessages:
       return "MessagesRequest";
     case BodyForm::kResponses:
@@ -123,8 +130,9 @@ ordered_json Operation(const RouteText& route) {
   if (ordered_json parameters = ParametersOf(route); !parameters.empty())
     operation["parameters"] = std::move(parameters);
   if (const std::string body = BodyOf(route); !body.empty()) {
+    const char* type = route.body == BodyForm::kFile ? "application/octet-stream" : "application/json";
     operation["requestBody"] = {{"required", route.body != BodyForm::kSlot},
-                                {"content", {{"application/json", {{"schema", Refer(body)}}}}}};
+                                {"content", {{type, {{"schema", Refer(body)}}}}}};
   }
   operation["responses"] = Responses(route);
   return operation;

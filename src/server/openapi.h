@@ -17,6 +17,8 @@ enum class BodyForm {
   kFields,     // the fields of RouteText::fields
   kPlan,       // "prompt_tokens" and "prune"
   kSlot,       // "filename"
+  kModel,      // "model"
+  kFile,       // the bytes of a PDF or DOCX file
   kMessages,   // Anthropic's form of a chat
   kResponses,  // OpenAI's newer form of one
 };

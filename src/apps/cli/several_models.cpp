@@ -131,7 +131,8 @@ std::vector<ShelvedModel> ShelvedModels(const SeveralModels& several, const Serv
     const ServeOptions own = OptionsOf(model, std::ssize(all), shared);
     ServerOptions own_server = server;
     own_server.alias = model.name;
-    own_server.access_log.clear();  // the address has it
+    own_server.access_log.clear();  // the address has it,
+    own_server.documents = false;   // and reads files
     models.push_back({.name = model.name,
                       .bytes = [own] { return NeededBytes(own.model.model, own); },
                       .load = [own, own_server]() -> std::unique_ptr<ModelService> {
