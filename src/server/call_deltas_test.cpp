@@ -258,8 +258,12 @@ std::shared_ptr<Sent> InBlocks(ToolFormat format, bool stream, std::string_view 
                                const char* reason = "stop", std::chrono::seconds kept_for = {}) {
   static Metrics metrics;
   auto sent = std::make_shared<Sent>();
-  BlockReplyOptions options{
-      .id = "m-1", .model = "m", .parameters = Asked(stream), .prompt_tokens = 6, .kept_for = kept_for};
+  BlockReplyOptions options;
+  options.id = "m-1";
+  options.model = "m";
+  options.parameters = Asked(stream);
+  options.prompt_tokens = 6;
+  options.kept_for = kept_for;
   options.tools = format;
   Reply reply(options, metrics, sent);
   return Tell(reply, sent, answer, reason);

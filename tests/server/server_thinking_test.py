@@ -135,7 +135,7 @@ class Chat(Thinking):
     def test_calls_behind_thinking_and_not_in_it(self):
         message, reply = self.chat("D", tools=[TOOL])
         self.assertEqual(message["reasoning_content"], 'Is <tool_call>{"name": "f"} one?')
-        self.assertEqual([call["function"] for call in message["tool_calls"]], [{"name": "f", "arguments": '{"city":"Oslo"}'}])
+        self.assertEqual([call["function"] for call in message["tool_calls"]], [{"name": "f", "arguments": '{"city": "Oslo"}'}])
         self.assertIsNone(message["content"])
         self.assertEqual(reply["choices"][0]["finish_reason"], "tool_calls")
 
@@ -380,7 +380,9 @@ class Calling(Thinking):
             self.assertEqual(reply["choices"][0]["finish_reason"], "tool_calls")
             deltas = [chunk["delta"] for chunk in self.chunks("A", tools=self.TOOLS, tool_choice=choice)]
             self.assertEqual("".join(delta.get("reasoning_content", "") for delta in deltas), self.thought)
-            self.assertEqual([delta["tool_calls"][0]["function"]["name"] for delta in deltas if "tool_calls" in delta], ["f"])
+            told = [delta["tool_calls"][0]["function"] for delta in deltas if "tool_calls" in delta]
+            self.assertEqual([function["name"] for function in told if "name" in function], ["f"])
+            self.assertEqual("".join(function["arguments"] for function in told), arguments)
             self.assertEqual("".join(delta.get("content") or "" for delta in deltas), "")
         tools = [{"name": "f", "input_schema": self.TOOLS[0]["function"]["parameters"]}]
         reply = self.server.good("/v1/messages", {"messages": [user("A")], "max_tokens": 200, "tools": tools, **GREEDY})
