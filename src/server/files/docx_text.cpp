@@ -14,6 +14,7 @@ namespace {
 constexpr size_t kLongestTag = size_t{64} << 10;
 constexpr size_t kLongestEntity = 12;
 constexpr uint32_t kLastCodePoint = 0x10FFFF;
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 constexpr std::string_view kSpaces = " \t\r\n";
 // The namespace's two names end so: ECMA-376's and ISO 29500's "strict" one.
 constexpr std::array<std::string_view, 2> kWordNames = {"/wordprocessingml/2006/main",
@@ -71,6 +72,11 @@ Error NotWhole() { return Error("the XML of the document is damaged"); }
 
 void DocxText::Push(std::string_view bytes) {
   rest_ += bytes;
+  if (!begun_) {
+    if (rest_.size() < kByteOrderMark.size() && kByteOrderMark.starts_with(rest_)) return;
+    if (rest_.starts_with(kByteOrderMark)) rest_.erase(0, kByteOrderMark.size());
+    begun_ = true;
+  }
   std::string_view left = rest_;
   while (!left.empty()) {
     const size_t begin = left.find('<');
@@ -210,9 +216,7 @@ void DocxText::Close(std::string_view name) {
 void DocxText::Characters(std::string_view raw) {
   if (raw.empty()) return;
   if (!in_text_) {
-    if (raw.find_first_not_of(kSpaces) != std::string_view::npos && depth_ == 0 &&
-        !raw.starts_with("\xEF\xBB\xBF"))
-      throw NotWhole();
+    if (depth_ == 0 && raw.find_first_not_of(kSpaces) != std::string_view::npos) throw NotWhole();
     return;
   }
   if (skipped_depth_ != 0) return;

@@ -38,6 +38,7 @@ class DocxText {
   int64_t skipped_depth_ = 0;  // of the element whose content is a repetition; 0: none
   int64_t cells_ = 0;          // table cells that are open
   bool in_text_ = false;       // within <w:t>
+  bool begun_ = false;         // a byte order mark was looked for
   bool ended_ = false;         // the root element
 };
 
