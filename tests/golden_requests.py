@@ -10,7 +10,7 @@ CALLED = [*USER, {"role": "assistant", "content": None, "tool_calls": [
     {"role": "tool", "tool_call_id": "call_1", "content": "rain"}]
 
 GET = [("GET", path) for path in ("/", "/web/lib/text.js", "/health", "/v1/health", "/models", "/v1/models", "/v1/models/mini", "/v1/models/none",
-                                  "/props", "/version", "/openapi.json", "/docs", "/methods", "/slots", "/metrics", "/tokenizer_info", "/no/such/route")]
+                                  "/props", "/version", "/docs", "/methods", "/slots", "/metrics", "/tokenizer_info", "/no/such/route")]
 TEXTS = [
     ("POST", "/tokenize", {"content": "Hello world"}),
     ("POST", "/tokenize", {"content": "Hello world", "with_pieces": True, "add_special": True}),
