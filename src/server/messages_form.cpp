@@ -53,10 +53,12 @@ std::set<std::string> ReferredTools(const ordered_json& messages) {
 // head of the prompt, would change what every turn before has read.
 ordered_json ToolResult(const ordered_json& block, const Definitions& deferred, Names& ignored) {
   ordered_json content = Member(block, "content");
-  for (ordered_json& part : content.is_array() ? content : ordered_json::array()) {
-    const auto tool = deferred.find(TextMember(part, "tool_name"));
-    if (TextMember(part, "type") != "tool_reference" || tool == deferred.end()) continue;
-    part = {{"type", "text"}, {"text", DumpJson(tool->second)}};
+  if (content.is_array()) {
+    for (ordered_json& part : content) {
+      const auto tool = deferred.find(TextMember(part, "tool_name"));
+      if (TextMember(part, "type") == "tool_reference" && tool != deferred.end())
+        part = {{"type", "text"}, {"text", DumpJson(tool->second)}};
+    }
   }
   return {{"role", "tool"},
           {"tool_call_id", TextMember(block, "tool_use_id")},
