@@ -47,7 +47,7 @@ TEST(ContentParts, AnthropicsToolsAndSystemMessages) {
   EXPECT_THAT(chat["messages"][2]["content"].get<std::string>(), HasSubstr("image left out"));
   EXPECT_TRUE(chat["tools"].empty());
   EXPECT_EQ(chat["tool_choice"], "auto");
-  EXPECT_THAT(form.ignored, ElementsAre("image", "web_search_20250305", "tool_choice"));
+  EXPECT_THAT(form.ignored, ElementsAre("web_search_20250305", "image", "tool_choice"));
 }
 
 TEST(ContentParts, ItemsAndToolsOfResponses) {

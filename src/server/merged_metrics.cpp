@@ -58,6 +58,10 @@ void MergedMetrics::Add(std::string_view model, std::string_view text) {
   }
 }
 
+void MergedMetrics::Replace(std::string_view name, int64_t value) {
+  FamilyOf(name).samples = fmt::format("{} {}\n", name, value);
+}
+
 std::string MergedMetrics::Text() const {
   std::string text;
   for (const Family& family : families_) text += family.about + family.samples;

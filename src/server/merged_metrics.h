@@ -1,6 +1,7 @@
 // The metrics of several models as one text of Prometheus' format 0.0.4.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,8 @@ class MergedMetrics {
  public:
   // `text` are the metrics of one model. Each sample gets the label model_name, unless it has one.
   void Add(std::string_view model, std::string_view text);
+  // What is not of one model: in place of the samples of a metric without labels.
+  void Replace(std::string_view name, int64_t value);
   // The samples of one metric stand together, under its first HELP and TYPE.
   std::string Text() const;
 

@@ -220,7 +220,7 @@ std::string Metrics::Text(const Gauges& gauges) const {
   };
   Line(out, "sequence_tokens_usage_ratio", "gauge", "The same over slots times context.", UsageOf(gauges));
   gauge("requests_deferred", "Sequences that wait.", gauges.waiting);
-  if (gauges.connections) gauge("connections", "Open connections.", *gauges.connections);
+  gauge("connections", "Open connections.", gauges.connections);
   gauge("documents", "Entries of the document cache.", gauges.documents);
   gauge("documents_memory_bytes", "Memory that they take.", gauges.documents_memory);
   gauge("documents_disk_bytes", "Bytes of their files.", gauges.documents_disk);

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -26,7 +25,7 @@ struct Gauges {
   int64_t incomplete = 0;
   int64_t sequence_tokens = 0;  // read or generated, of the sequences that have started
   int64_t sequence_room = 0;    // the most there may be
-  std::optional<int64_t> connections;  // empty for a server without a socket of its own
+  int64_t connections = 0;
   int64_t documents = 0;
   int64_t documents_memory = 0;
   int64_t documents_disk = 0;

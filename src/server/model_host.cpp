@@ -49,6 +49,7 @@ void ModelHost::Listen(int port) {
   http.port = port;
   CheckAddress(front_options_);
   http_ = std::make_unique<HttpServer>(http, *this);
+  listening_ = http_.get();
 }
 
 void ModelHost::Start() { shelf_.LoadNow(0); }
@@ -142,6 +143,8 @@ HttpReply ModelHost::MetricsOfAll(const HttpRequest& request) {
     merged.Add(shelf_.name(i), text);
     reply.status = 200;
   }
+  const HttpServer* http = listening_;
+  merged.Replace("coppice_connections", http != nullptr ? http->connections() : 0);
   if (reply.status == 200) reply.body = merged.Text();
   return reply;
 }

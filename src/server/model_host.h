@@ -47,7 +47,8 @@ class ModelHost final : public HttpService {
   const int64_t started_;  // Unix time
   Server front_;           // access, the log, and what needs no model
   ModelShelf shelf_;
-  std::unique_ptr<HttpServer> http_;  // last: its threads use all of the above
+  std::unique_ptr<HttpServer> http_;                   // last but one: its threads use all of the above
+  std::atomic<const HttpServer*> listening_{nullptr};  // http_, which its own threads must not read
 };
 
 }  // namespace coppice

@@ -12,8 +12,7 @@ void Server::MetricsText(const HttpRequest& request, const ExchangePtr& exchange
   const uint64_t client = access_.ClientOf(request);
   const bool all = client == 0 || limits_->SeesAllMetrics(client);
   const HttpServer* http = listening_;
-  Gauges gauges{.model = options_.alias};
-  if (http != nullptr) gauges.connections = http->connections();
+  Gauges gauges{.connections = http != nullptr ? http->connections() : 0, .model = options_.alias};
   if (ready_) {
     gauges.waiting = scheduler_->waiting();
     gauges.incomplete = scheduler_->incomplete();
