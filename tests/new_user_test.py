@@ -75,13 +75,13 @@ class NewUser(unittest.TestCase):
             shutil.copy(SOURCE / SMOL, self.clone / SMOL)
         shutil.copy(self.clone / "models/coppice-mini-f16.gguf", self.clone / "model.gguf")
         text = (self.clone / "tests/data/prompt-2k.txt").read_text(encoding="utf-8")
-        for name in ["report.txt", "letter.txt"]:
-            (self.clone / name).write_text(text, encoding="utf-8")
+        (self.clone / "report.txt").write_text(text, encoding="utf-8")
+        (self.clone / "letter.txt").write_text(text + "\nWho signed it?\n", encoding="utf-8")
         self.env = {"HOME": str(self.folder), "PATH": f"{self.clone}/build:{os.environ['PATH']}", "LANG": "C.UTF-8"}
 
     def start(self, line):
         """A server in its group, which ends with the test; the line after it finds it ready."""
-        server = subprocess.Popen(line, shell=True, cwd=self.clone, env=self.env, stdin=subprocess.DEVNULL,
+        server = subprocess.Popen(line + " -n 16", shell=True, cwd=self.clone, env=self.env, stdin=subprocess.DEVNULL,
                                   stdout=subprocess.PIPE, text=True, start_new_session=True)
         self.addCleanup(server.stdout.close)
         self.addCleanup(server.wait)
@@ -94,7 +94,7 @@ class NewUser(unittest.TestCase):
             self.assertRegex(self.start(line), r"(?s)listening on http://127\.0\.0\.1:8080\n.*ready: ")
             return
         # A new user's model stops; the bundled one needs a limit.
-        if re.search(r"coppice (run|chat) ", line) and " -n " not in line:
+        if "coppice run " in line and " -n " not in line:
             line += " -n 16"
         done = subprocess.run(line, shell=True, cwd=self.clone, env=self.env, stdin=subprocess.DEVNULL, capture_output=True,
                               text=True, timeout=3600)
