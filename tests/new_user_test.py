@@ -11,6 +11,7 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -81,7 +82,9 @@ class NewUser(unittest.TestCase):
 
     def start(self, line):
         """A server in its group, which ends with the test; the line after it finds it ready."""
-        server = subprocess.Popen(line + " -n 16", shell=True, cwd=self.clone, env=self.env, stdin=subprocess.DEVNULL,
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        server = subprocess.Popen(f"{line} --port {self.port} -n 16", shell=True, cwd=self.clone, env=self.env, stdin=subprocess.DEVNULL,
                                   stdout=subprocess.PIPE, text=True, start_new_session=True)
         self.addCleanup(server.stdout.close)
         self.addCleanup(server.wait)
@@ -91,8 +94,10 @@ class NewUser(unittest.TestCase):
 
     def type(self, line, expected):
         if line.startswith("build/coppice serve"):
-            self.assertRegex(self.start(line), r"(?s)listening on http://127\.0\.0\.1:8080\n.*ready: ")
+            self.assertRegex(self.start(line), r"listening on http://127\.0\.0\.1:\d+\nready: ")
             return
+        if line.startswith("curl "):
+            line = line.replace(":8080/", f":{self.port}/")  # a free one, where 8080 may be taken
         # A new user's model stops; the bundled one needs a limit.
         if "coppice run " in line and " -n " not in line:
             line += " -n 16"
