@@ -35,24 +35,24 @@ MEASURES = NotRun("measures for minutes; the tests of the command run it on smal
 LINES = [
     ("pip install dist/", NotRun("needs `make wheel`; tests/wheel_test.py installs the file")),
     ("coppice run -m model.gguf -f report.txt --ask", r"\w"),
-    ("make build", r"" if BUILDS else NotRun("COPPICE_NEW_USER_BUILDS is not 1")),
+    ("make build", r"^" if BUILDS else NotRun("COPPICE_NEW_USER_BUILDS is not 1")),
     ("make models", NotRun("downloads; tests/fetch_models_test.py runs what it calls")),
     ("build/coppice run -m models/fetched/", r"\w" if (SOURCE / SMOL).is_file() else NotRun(f"needs {SMOL}, which make models fetches")),
     ("build/coppice doctor", r"(?i)model\.gguf|tokens"),
     ("build/coppice run -m model.gguf -f report.txt --ask", r"\w"),
     ("git log | build/coppice run", r"\w"),
-    ("build/coppice chat", r""),
+    ("build/coppice chat", r"^"),
     ("build/coppice run -m model.gguf --chat -f letter.txt", r'"prompt_tokens"|"prompt"'),
     ("build/coppice tune", MEASURES),
     ("build/coppice run -m model.gguf --chat -f report.txt --prune auto", r"\w"),
-    ("build/coppice serve", r""),
+    ("build/coppice serve", r"^"),
     ("curl http://127.0.0.1:8080/v1/chat/completions", r'"object":"chat.completion"'),
     ("build/coppice run -m model.gguf --chat -f report.txt --prune coppice --doc-cache", r"\w"),
     ("build/coppice compare", r"sliminfer"),
     ("build/coppice eval", MEASURES),
     ("build/coppice bench", MEASURES),
     ("build/coppice run -m model.gguf -f report.txt --prune lazyllm --trace", r"\w"),
-    ("build/coppice trace", r""),
+    ("build/coppice trace", r"^"),
 ]
 
 
