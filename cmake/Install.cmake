@@ -29,6 +29,16 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/coppice.pc DESTINATION ${CMAKE_INSTALL
 install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
 install(FILES packaging/coppice.service DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples COMPONENT program)
 
+# The manual page is made at install time, out of the help of the program that is installed.
+find_package(Python3 QUIET COMPONENTS Interpreter)
+if(Python3_FOUND)
+  install(CODE "execute_process(COMMAND \"${Python3_EXECUTABLE}\" \"${CMAKE_SOURCE_DIR}/tools/make_manual.py\"
+    \"$<TARGET_FILE:coppice>\" \"${CMAKE_BINARY_DIR}/coppice.1.gz\" COMMAND_ERROR_IS_FATAL ANY)" COMPONENT program)
+  install(FILES ${CMAKE_BINARY_DIR}/coppice.1.gz DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT program)
+else()
+  message(NOTICE "no Python 3: `make install` installs no manual page")
+endif()
+
 # `make deb`: a package of the program, with the unit where systemd looks for it.
 file(READ packaging/coppice.service unit)
 string(REPLACE "/usr/local/bin/coppice" "/usr/bin/coppice" unit "${unit}")

@@ -3,6 +3,7 @@
 Installs the build into a folder of its own, and builds examples/cpp against that by find_package and by pkg-config.
 """
 
+import gzip
 import os
 import pathlib
 import re
@@ -81,6 +82,10 @@ class Installed(unittest.TestCase):
 
     def test_the_program_is_installed(self):
         self.assertIn("coppice ", run(self.prefix / "bin/coppice", "--version"))
+
+    def test_the_manual_page_is_that_of_the_program(self):
+        page = gzip.decompress((self.prefix / "share/man/man1/coppice.1.gz").read_bytes()).decode()
+        self.assertIn(run(self.prefix / "bin/coppice", "--version").split(" (")[0], page)
 
     def test_only_the_library_s_own_names_are_exported(self):
         names = run("nm", "--dynamic", "--defined-only", "--demangle", self.library / "libcoppice.so").splitlines()
