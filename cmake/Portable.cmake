@@ -20,5 +20,7 @@ function(coppice_link_portably target)
   execute_process(COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/old_glibc.py ${libraries} 2.28 COMMAND_ERROR_IS_FATAL ANY)
   # This machine's libgcc_s, against which a program is linked, asks for more; the target's own is loaded there.
   target_link_options(${target} PRIVATE -static-libstdc++ -shared-libgcc -L${libraries} -Wl,--allow-shlib-undefined)
+  # What the linker read of others: tools/wheel_contents.py lists it in the wheel.
+  target_link_options(${target} PRIVATE -Wl,--dependency-file=${CMAKE_BINARY_DIR}/$<TARGET_FILE_NAME:${target}>.d)
   target_link_libraries(${target} PRIVATE -Wl,--no-as-needed -lpthread -ldl -Wl,--as-needed)
 endfunction()

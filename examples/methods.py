@@ -5,6 +5,7 @@ Each prompt is noise with one fact in it. A form of the answer makes the model w
 mean of -log p of its tokens. The picture needs matplotlib.
 """
 import random
+import statistics
 import sys
 
 from coppice_llm import LLM
@@ -23,7 +24,7 @@ def measure(llm, method, pages):
     answers = [llm.generate(text, max_tokens=8, guided_choice=[code], logprobs=1, prune=method, cache_prompt=False)
                for text, code in pages]
     losses = [-sum(answer.logprobs) / len(answer.logprobs) for answer in answers]
-    return sum(losses) / len(losses), sum(answer.ttft for answer in answers) / len(answers)
+    return statistics.mean(losses), statistics.median(answer.ttft for answer in answers)
 
 
 def main(model, picture="methods.png"):
@@ -40,8 +41,8 @@ def main(model, picture="methods.png"):
     except ImportError:
         return print("no picture: matplotlib is not installed")
     for method, point in zip(METHODS, points):
-        plt.scatter(*point)
-        plt.annotate(method, point)
+        plt.scatter(*point, label=method)
+    plt.legend()
     plt.xlabel("speed-up to the first token")
     plt.ylabel("loss of the right answer")
     plt.savefig(picture)

@@ -5,8 +5,10 @@ the system that COPPICE_OLD_SYSTEM names, or in a Debian 11 that it installs int
 a tarball, if dist/ has one.
 """
 
+import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -61,6 +63,21 @@ class Wheel(unittest.TestCase):
         names = zipfile.ZipFile(WHEEL).namelist()
         self.assertEqual([name for name in names if ".so" in name], ["coppice_llm/libcoppice.so"])
         self.assertIn("coppice_llm/py.typed", names)
+
+    def test_it_lists_what_it_holds_of_others_with_their_licences(self):
+        wheel = zipfile.ZipFile(WHEEL)
+        info = next(name.split("/")[0] for name in wheel.namelist() if ".dist-info/" in name)
+        bill = json.loads(wheel.read(f"{info}/sboms/coppice.cdx.json"))
+        self.assertEqual((bill["bomFormat"], bill["specVersion"]), ("CycloneDX", "1.6"))
+        parts = {part["name"]: part for part in bill["components"]}
+        linked = {name for name, part in parts.items() if "archive" in part["properties"][0]["value"]}
+        self.assertEqual({re.sub(r"-\d+-dev|-dev", "", name) for name in linked},
+                         {"libgcc", "libpcre2", "libstdc++", "liburing", "libutf8proc", "libxxhash"})
+        self.assertLessEqual({"libfmt-dev", "libcli11-dev", "nlohmann-json3-dev", "libeigen3-dev"}, set(parts))
+        for name, part in parts.items():
+            self.assertTrue(part["version"] and part["licenses"][0]["expression"], name)
+            self.assertIn(b"icense", wheel.read(f"{info}/licenses/{name}.txt"), name)
+        self.assertIn(f"{info}/licenses/LICENSE", wheel.namelist())
 
     def test_answers_on_every_isa_without_compilers(self):
         python = self.installed()

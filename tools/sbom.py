@@ -33,14 +33,14 @@ def output(*command: str) -> str:
 
 
 def licenses() -> dict[str, str]:
-    """By the package's name in the table: the first licence in brackets, which follows the name or the library's."""
+    """By the package's name in the table: the first licence in brackets behind it."""
     found = {}
     for line in (ROOT / "docs/dependencies.md").read_text(encoding="utf-8").splitlines():
         cell = line.split("|")[1] if line.startswith("| `") else ""
-        texts = re.findall(r"\(([^()]*)\)", cell)
-        known = next((LICENSE_IDS[part] for text in texts for part in [text, text.split(", ")[-1]] if part in LICENSE_IDS), None)
-        for name in re.findall(r"`([^`]+)`", cell):
-            found[name] = known or "NOASSERTION"
+        for begin in re.finditer(r"`([^`]+)`", cell):
+            texts = re.findall(r"\(([^()]*)\)", cell[begin.end():])
+            known = (LICENSE_IDS[part] for text in texts for part in [text, text.split(", ")[-1]] if part in LICENSE_IDS)
+            found[begin.group(1)] = next(known, "NOASSERTION")
     return found
 
 

@@ -154,15 +154,15 @@ class Progress(ModelCase):
         class Terminal(io.StringIO):
             def isatty(self):
                 return True
-        with mock.patch.dict("sys.modules", {"tqdm": None}), mock.patch("sys.stderr", Terminal()) as terminal:
+        with mock.patch.dict("sys.modules", {"tqdm": None, "tqdm.auto": None}), mock.patch("sys.stderr", Terminal()) as terminal:
             self.llm.generate(LONG, max_tokens=1, progress=True, cache_prompt=False)
         self.assertRegex(terminal.getvalue(), r"prompt: [\d,]+ of 7\d\d tokens")
-        with mock.patch.dict("sys.modules", {"tqdm": None}), mock.patch("sys.stderr", io.StringIO()) as file:
+        with mock.patch.dict("sys.modules", {"tqdm": None, "tqdm.auto": None}), mock.patch("sys.stderr", io.StringIO()) as file:
             self.llm.generate(LONG, max_tokens=1, progress=True)
         self.assertEqual(file.getvalue(), "")
         bar = mock.Mock(n=0)
         module = mock.Mock(tqdm=mock.Mock(return_value=bar))
-        with mock.patch.dict("sys.modules", {"tqdm": module}):
+        with mock.patch.dict("sys.modules", {"tqdm": module, "tqdm.auto": module}):
             report = _progress.reporter(True)
             report(5, 10, None)
             report(10, 10, 0.0)
