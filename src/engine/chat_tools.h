@@ -11,8 +11,8 @@ namespace coppice {
 
 inline constexpr size_t kMaxTools = 256;  // definitions of a chat, and calls of a message
 
-// A member of a function's object, beside its type: the model finds the definition in a message, so templates do
-// not write it.
+// A member of a function's object, beside its type: the model finds the definition in a message, so templates
+// do not write it.
 inline constexpr const char* kDefinedInMessages = "defined_in_messages";
 
 // Checks definitions as OpenAI's API has them: [{"type": "function", "function": {"name", "description",

@@ -49,8 +49,8 @@ std::set<std::string> ReferredTools(const ordered_json& messages) {
   return names;
 }
 
-// A tool's result as a chat's message. What it refers to is defined there: a definition among the tools, at the
-// head of the prompt, would change what every turn before has read.
+// A tool's result as a chat's message. What it refers to is defined there: a definition among the tools, at
+// the head of the prompt, would change what every turn before has read.
 ordered_json ToolResult(const ordered_json& block, const Definitions& deferred, Names& ignored) {
   ordered_json content = Member(block, "content");
   if (content.is_array()) {
@@ -101,15 +101,15 @@ void AddMessage(const ordered_json& message, size_t number, const Definitions& d
   list.push_back(std::move(chat));
 }
 
-// A request's functions of the client's own, in a chat's form. Anthropic's tools, which its servers run or its
-// clients know, are left out.
+// A request's functions of the client's own, in a chat's form. Anthropic's tools, which its servers run or
+// its clients know, are left out.
 struct Tools {
   ordered_json list = ordered_json::array();
   Definitions deferred;  // of the list: those that a result in the conversation defines
 };
 
-// A tool with "defer_loading" is unknown to the model until a result refers to it. Where the search would be run
-// by Anthropic's servers, nothing ever would, and all are known from the beginning.
+// A tool with "defer_loading" is unknown to the model until a result refers to it. Where the search would be
+// run by Anthropic's servers, nothing ever would, and all are known from the beginning.
 Tools ChatTools(const ordered_json& tools, const ordered_json& messages, Names& ignored) {
   Tools chat;
   if (!tools.is_array()) throw BadField("tools", "is not a list");
