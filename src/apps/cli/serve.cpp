@@ -103,8 +103,9 @@ void ServeOne(ServeOptions o) {
   const std::string auto_lines = WhatAutoDoes(*engine, o.prune);
   const std::string ready_text = ReadyText(*engine, o, engine_options.packed_bytes);
   server.Serve(std::move(engine));
-  fmt::print("ready: {}\n{}", o.model.model, ready_text);
+  fmt::print("ready: {}\n", o.model.model);
   if (events) fmt::print("KV events on {}\n", events->endpoint());
+  fmt::print("{}", ready_text);
   fmt::print("{}", auto_lines);
   std::fflush(stdout);
   if (head_is_absent) fmt::print(stderr, "note: {}\n", kHeadIsAbsent);
