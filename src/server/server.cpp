@@ -1,6 +1,5 @@
 #include "server/server.h"
 
-
 #include <boost/beast/core/string.hpp>
 #include <ctime>
 #include <new>
