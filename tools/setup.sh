@@ -11,7 +11,7 @@ set -euo pipefail
 
 # Why each of them: docs/dependencies.md.
 packages=(g++ cmake ninja-build make pkg-config python3 python3-venv libfmt-dev libpcre2-dev
-          libutf8proc-dev liburing-dev libxxhash-dev nlohmann-json3-dev libcli11-dev libboost1.81-dev libeigen3-dev
+          libutf8proc-dev libexpat1-dev liburing-dev libxxhash-dev nlohmann-json3-dev libcli11-dev libboost1.81-dev libeigen3-dev
           libzmq3-dev cppzmq-dev poppler-utils unzip libgtest-dev libgmock-dev)
 [[ ${1:-} == train ]] && packages+=(libtorch-dev libopenblas0-pthread python3-numpy python3-jinja2)
 [[ ${1:-} == train || ${1:-} == mpi ]] && packages+=(libopenmpi-dev openmpi-bin)

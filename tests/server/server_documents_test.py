@@ -72,7 +72,8 @@ class Documents(Case):
     @needs_unzip
     def test_hostile_archives(self):
         root = f'<w:document xmlns:w="{WORD}">'
-        self.assertIn("unpacks to more than 64 MiB", self.fault(docx_of(root + "<w:tbl>" * 15_000_000), 413))
+        self.assertIn("unpacks to more than 64 MiB", self.fault(docx_of(root + "<w:tab/>" * 12_000_000), 413))
+        self.assertIn("1,000 deep", self.fault(docx_of(root + "<w:tbl>" * 2_000), 422))
         self.assertIn("the text of the document is too long", self.fault(docx_of(root + "<w:t>" + "x" * 9_000_000), 422))
         self.assertIn("document type", self.fault(docx_of('<!DOCTYPE x [<!ENTITY a "b">]>' + root), 422))
         self.assertIn("damaged", self.fault(docx(LINES)[:60], 422))

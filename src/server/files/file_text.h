@@ -24,9 +24,9 @@ FileTools FindFileTools();
 
 struct FileText {
   std::string kind;  // "pdf" or "docx"
-  std::string text;
-  std::optional<int64_t> pages;  // of a PDF
-  std::vector<std::string> warnings;
+  std::string text = {};
+  std::optional<int64_t> pages = {};  // of a PDF
+  std::vector<std::string> warnings = {};
 };
 
 // `bytes` say what kind of file they are. Throws HttpError, whose sentence says what to do, for a kind that
