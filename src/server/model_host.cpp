@@ -4,7 +4,6 @@
 
 #include <ctime>
 #include <nlohmann/json.hpp>
-#include <thread>
 #include <utility>
 
 #include "server/local_exchange.h"
@@ -55,10 +54,9 @@ void ModelHost::Listen(int port) {
 void ModelHost::Start() { shelf_.LoadNow(0); }
 
 void ModelHost::Drain(std::chrono::milliseconds limit) {
-  const auto deadline = std::chrono::steady_clock::now() + limit;
-  if (limit.count() > 0) front_.RefuseNew();
-  while (http_ && http_->answering() > 0 && std::chrono::steady_clock::now() < deadline)
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  if (limit.count() <= 0) return;
+  front_.RefuseNew();
+  if (http_) http_->WaitForReplies(limit);
 }
 
 bool ModelHost::Stop() {

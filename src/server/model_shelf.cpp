@@ -61,7 +61,11 @@ ModelShelf::~ModelShelf() {
 
 ModelOnShelf ModelShelf::Look(size_t model) const {
   const std::lock_guard lock(mutex_);
-  return entries_[model].seen;
+  const Entry& entry = entries_[model];
+  const ShelfState state = entry.service != nullptr ? ShelfState::kLoaded
+                           : entry.is_loading       ? ShelfState::kLoading
+                                                    : ShelfState::kUnloaded;
+  return {state, entry.error};
 }
 
 size_t ModelShelf::last_used() const {
@@ -138,7 +142,7 @@ void ModelShelf::LoadNow(size_t model) {
   Lock lock(mutex_);
   Entry& entry = entries_[model];
   changed_.wait(lock, [&] { return entry.service != nullptr || !entry.wanted || stops_; });
-  if (entry.service == nullptr) throw Error("{}", entry.seen.error);
+  if (entry.service == nullptr) throw Error("{}", entry.error);
 }
 
 bool ModelShelf::Stop() {
@@ -239,7 +243,7 @@ void ModelShelf::Run() {
 }
 
 void ModelShelf::LoadNext(Entry& entry, Lock& lock) {
-  entry.seen.state = ShelfState::kLoading;
+  entry.is_loading = true;
   std::unique_ptr<ModelService> service;
   std::string error;
   try {
@@ -256,7 +260,8 @@ void ModelShelf::LoadNext(Entry& entry, Lock& lock) {
     if (!lock.owns_lock()) lock.lock();
     error = e.what();
   }
-  entry.seen = {service != nullptr ? ShelfState::kLoaded : ShelfState::kUnloaded, error};
+  entry.is_loading = false;
+  entry.error = error;
   entry.service = std::move(service);
   entry.used = entry.idle_since = Clock::now();
   entry.wanted = false;
@@ -293,7 +298,6 @@ bool ModelShelf::MakeRoom(Entry& entry, int64_t bytes, Lock& lock) {
 
 void ModelShelf::PutAway(Entry& entry, Lock& lock) {
   std::unique_ptr<ModelService> service = std::move(entry.service);
-  entry.seen.state = ShelfState::kUnloaded;
   lock.unlock();
   service.reset();
   malloc_trim(0);  // what its caches held goes back to the system before the next model comes

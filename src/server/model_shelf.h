@@ -89,12 +89,13 @@ class ModelShelf {
   };
   struct Entry {
     ShelvedModel model;
-    ModelOnShelf seen;
     std::unique_ptr<ModelService> service;  // null unless it is loaded
-    int64_t bytes = 0;                      // while it is loaded
-    int64_t users = 0;                      // requests that it answers
-    Clock::time_point used = {};            // when it got its last request
-    Clock::time_point idle_since = {};      // while `users` is 0
+    bool is_loading = false;
+    std::string error;                  // as ModelOnShelf has it
+    int64_t bytes = 0;                  // while it is loaded
+    int64_t users = 0;                  // requests that it answers
+    Clock::time_point used = {};        // when it got its last request
+    Clock::time_point idle_since = {};  // while `users` is 0
     std::deque<Waiting> waiting;
     bool wanted = false;  // Load()
     bool yields = false;  // takes no further requests: others wait for its memory, or Unload()

@@ -3,7 +3,6 @@
 #include <boost/beast/core/string.hpp>
 #include <ctime>
 #include <new>
-#include <thread>
 
 #include "base/field_error.h"
 #include "engine/documents/document_folder.h"
@@ -118,9 +117,7 @@ int Server::port() const { return http_->port(); }
 void Server::Drain(std::chrono::milliseconds limit) {
   if (!ready_ || limit.count() <= 0) return;
   draining_ = true;
-  const auto deadline = std::chrono::steady_clock::now() + limit;
-  while (http_ && http_->answering() > 0 && std::chrono::steady_clock::now() < deadline)
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  if (http_) http_->WaitForReplies(limit);
 }
 
 bool Server::Stop() {

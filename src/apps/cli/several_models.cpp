@@ -67,29 +67,17 @@ std::vector<NamedPath> AllModels(const SeveralModels& several) {
   return models;
 }
 
-int64_t FileBytes(const std::string& path) {
-  if (!fs::is_directory(path)) {
-    // All splits of a model have its name but for their number.
-    const std::string stem = path.substr(0, path.rfind("-00001-of-"));
-    if (stem == path) return static_cast<int64_t>(fs::file_size(path));
-    int64_t bytes = 0;
-    for (const auto& entry : fs::directory_iterator(fs::absolute(path).parent_path()))
-      if (entry.path().string().starts_with(fs::absolute(stem).string() + "-"))
-        bytes += static_cast<int64_t>(entry.file_size());
-    return bytes;
-  }
-  int64_t bytes = 0;
-  for (const auto& entry : fs::directory_iterator(path))
-    if (entry.path().extension() == ".safetensors") bytes += static_cast<int64_t>(entry.file_size());
-  return bytes;
-}
-
 // Weights, the model's share of the caches, and the keys and values of one sequence of the whole context.
 int64_t NeededBytes(const std::string& path, const ServeOptions& o) {
-  const ModelConfig config = OpenModel(path).config;
-  const int64_t context = o.model.engine.context > 0 ? o.model.engine.context : config.context;
-  return FileBytes(path) + context * TokenBytes(config.shape, DType::kBF16) + config.shape.StateBytes() +
-         ((o.cache_mib + o.packed_mib.value_or(0)) << 20);
+  const OpenedModel opened = OpenModel(path);
+  const ModelShape& shape = opened.config.shape;
+  const EngineOptions& engine = o.model.engine;
+  const int64_t context = engine.context > 0 ? engine.context : opened.config.context;
+  int64_t weights = 0;
+  for (const StoredTensor& tensor : opened.store->tensors())
+    weights += tensor.view.rows * BytesOf(tensor.view.dtype, tensor.view.cols);
+  return weights + context * TokenBytes(shape, engine.cache_type.value_or(DType::kBF16)) +
+         shape.StateBytes() + ((o.cache_mib + o.packed_mib.value_or(0)) << 20);
 }
 
 // A model's own options: its share of the caches, and its part of the folder for them.

@@ -137,6 +137,8 @@ class HttpServer {
   int port() const;
   int connections() const;
   int answering() const;  // requests without a whole reply
+  // Waits until there are none, at most for `limit`.
+  void WaitForReplies(std::chrono::milliseconds limit) const;
   // Stops accepting, waits up to `grace` for replies in progress, then closes all connections and joins the
   // threads. Returns false, and joins nothing, if a handler goes on for a second after its request was
   // cancelled. May be called again.

@@ -306,6 +306,11 @@ HttpServer::~HttpServer() {
 int HttpServer::port() const { return impl_->port; }
 int HttpServer::connections() const { return impl_->shared.connections; }
 int HttpServer::answering() const { return impl_->shared.answering; }
+void HttpServer::WaitForReplies(milliseconds limit) const {
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  while (answering() > 0 && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(milliseconds(20));
+}
 bool HttpServer::Stop(milliseconds grace) { return impl_->Stop(grace); }
 
 }  // namespace coppice
