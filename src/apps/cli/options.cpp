@@ -74,9 +74,13 @@ void TellNote(const Tokenizer* tokenizer) {
 }
 
 void AddModelOptions(CLI::App& app, ModelOptions& o, bool required) {
-  o.engine.comm = &World();
   CLI::Option* model = app.add_option("-m,--model,model", o.model, "GGUF file, or Hugging Face folder");
   if (required) model->required();
+  AddEngineOptions(app, o);
+}
+
+void AddEngineOptions(CLI::App& app, ModelOptions& o) {
+  o.engine.comm = &World();
   app.add_option("-c,--ctx-size", o.engine.context,
                  "the most positions of a sequence; 0: as many as the model was trained for")
       ->check(ZeroOrMore());

@@ -58,6 +58,8 @@ std::shared_ptr<const TokenGrammar> FormGrammar(const FormOptions& options, Engi
                                                 const std::optional<Thinking>& thinking = {});
 
 void AddModelOptions(CLI::App& app, ModelOptions& options, bool required = true);
+// Those of them that say how a model is run, without --model.
+void AddEngineOptions(CLI::App& app, ModelOptions& options);
 void AddPromptOptions(CLI::App& app, PromptOptions& options);
 void AddGenerateOptions(CLI::App& app, GenerateOptions& options);
 // --reasoning and --reasoning-budget. 0 tokens: no thinking.

@@ -142,8 +142,8 @@ void AddServe(CLI::App& app) {
   auto o = std::make_shared<ServeOptions>();
   auto several = std::make_shared<SeveralModels>();
   CLI::App* serve = app.add_subcommand("serve", "answer requests over HTTP, as OpenAI's clients send them");
-  AddServeOptions(*serve, *o);
   AddSeveralModels(*serve, *several);
+  AddServeOptions(*serve, *o);
   serve->footer(
       "Sampling options are defaults for requests that do not set them. docs/server.md describes the "
       "routes.\n"

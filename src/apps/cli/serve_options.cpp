@@ -35,7 +35,6 @@ void AddHttpOptions(CLI::App& app, ServeOptions& o) {
                  "sites, separated by commas, whose pages may send requests and read answers "
                  "(https://app.example); localhost: of this machine; *: any")
       ->delimiter(',');
-  app.add_option("-a,--alias", o.alias, "the model's name in answers; default: its file's name");
   app.add_option("--timeout", o.timeout,
                  "seconds to receive a request's body, and for a client to read anything")
       ->check(CLI::Range(1.0, 86400.0))
@@ -233,7 +232,7 @@ EngineOptions MakeEngineOptions(const ServeOptions& o, std::shared_ptr<DocumentL
 }
 
 void AddServeOptions(CLI::App& app, ServeOptions& o) {
-  AddModelOptions(app, o.model);
+  AddEngineOptions(app, o.model);
   AddHttpOptions(app, o);
   AddCacheOptions(app, o);
   AddRouterOptions(app, o);
@@ -254,8 +253,12 @@ void AddServeOptions(CLI::App& app, ServeOptions& o) {
   AddPruneWhen(app, o.server.defaults.only_if_it_pays);
 }
 
+void AddOneModel(CLI::App& app, ServeOptions& o) {
+  app.add_option("-m,--model,model", o.model.model, "GGUF file, or Hugging Face folder")->required();
+  app.add_option("-a,--alias", o.alias, "the model's name in answers; default: its file's name");
+}
+
 void AddSeveralModels(CLI::App& app, SeveralModels& several) {
-  for (const char* name : {"--model", "--alias"}) app.remove_option(app.get_option(name));
   app.add_option("-m,--model,model", several.paths,
                  "GGUF file, or Hugging Face folder; several are loaded when requests name them")
       ->take_all();

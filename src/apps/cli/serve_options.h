@@ -47,7 +47,8 @@ struct SeveralModels {
 };
 
 void AddServeOptions(CLI::App& app, ServeOptions& options);
-// In place of --model and --alias, which AddServeOptions added, such as may be given more than once.
+// What to serve, which AddServeOptions does not say: one model, or several.
+void AddOneModel(CLI::App& app, ServeOptions& options);
 void AddSeveralModels(CLI::App& app, SeveralModels& models);
 
 // The model's name in answers.

@@ -25,6 +25,7 @@ cli::ServeOptions ParseOptions(std::span<const std::string> options) {
   CLI::App app("coppice", "coppice");
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.set_help_flag();  // `--help` is for the program
+  cli::AddOneModel(app, parsed);
   cli::AddServeOptions(app, parsed);
   std::vector<const char*> words = {"coppice"};
   for (const std::string& option : options) words.push_back(option.c_str());
