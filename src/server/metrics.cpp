@@ -85,9 +85,9 @@ void Metrics::Count(uint64_t client, F&& add) {
   if (const auto found = clients_.find(client); found != clients_.end()) add(found->second);
 }
 
-void Metrics::CountAnswer(uint64_t client, const JobResult& result, int64_t prompt_tokens,
-                          double queued_seconds) {
+void Metrics::CountAnswer(uint64_t client, const JobResult& result, int64_t prompt_tokens) {
   const Answer& answer = result.answer;
+  const double queued_seconds = result.queued_ms / 1000;
   Count(client, [&](Counts& c) {
     CountMethods(answer, c);
     ++c.auto_reasons[static_cast<size_t>(answer.auto_cause)];

@@ -41,7 +41,7 @@ class Metrics {
  public:
   // `methods`: the names of all pruning methods, which are label values; they outlive the object.
   explicit Metrics(const std::vector<uint64_t>& clients = {}, std::vector<std::string_view> methods = {});
-  void CountAnswer(uint64_t client, const JobResult& result, int64_t prompt_tokens, double queued_seconds);
+  void CountAnswer(uint64_t client, const JobResult& result, int64_t prompt_tokens);
   // Of a prompt: why it reused as much as it did, and how many of its tokens were computed.
   void CountReuse(uint64_t client, ReuseReason reason, int64_t computed);
   void CountTexts(uint64_t client, int64_t tokens);  // of an embeddings request

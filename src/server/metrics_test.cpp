@@ -25,13 +25,13 @@ JobResult Answered(const std::string& spec, bool active, AutoReason cause = Auto
 
 TEST(Metrics, CountsEachMethodOfASetting) {
   Metrics metrics({}, {"a", "ftp"});
-  metrics.CountAnswer(0, Answered("none", false), 10, 0);
-  metrics.CountAnswer(0, Answered("a:keep=0.5,layer=3+ftp:dense=4", false), 10, 0);
-  metrics.CountAnswer(0, Answered("a:file=\"x+ftp+none\"", false), 10, 0);
-  metrics.CountAnswer(0, Answered("unheard+of", false), 10, 0);
+  metrics.CountAnswer(0, Answered("none", false), 10);
+  metrics.CountAnswer(0, Answered("a:keep=0.5,layer=3+ftp:dense=4", false), 10);
+  metrics.CountAnswer(0, Answered("a:file=\"x+ftp+none\"", false), 10);
+  metrics.CountAnswer(0, Answered("unheard+of", false), 10);
   JobResult doubted = Answered("none", false);
   doubted.answer.fell_back = true;
-  metrics.CountAnswer(0, doubted, 10, 0);
+  metrics.CountAnswer(0, doubted, 10);
   const std::string text = metrics.Text({});
   EXPECT_THAT(text, HasSubstr("coppice_answers_total{method=\"none\",outcome=\"dense\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("coppice_answers_total{method=\"none\",outcome=\"fell_back\"} 1\n"));
@@ -43,8 +43,8 @@ TEST(Metrics, CountsEachMethodOfASetting) {
 
 TEST(Metrics, CountsWhatAutoDecided) {
   Metrics metrics;
-  metrics.CountAnswer(0, Answered("none", false, AutoReason::kLength), 10, 0);
-  metrics.CountAnswer(0, Answered("none", false), 10, 0);
+  metrics.CountAnswer(0, Answered("none", false, AutoReason::kLength), 10);
+  metrics.CountAnswer(0, Answered("none", false), 10);
   const std::string text = metrics.Text({});
   EXPECT_THAT(text, HasSubstr("coppice_auto_total{reason=\"length\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("coppice_auto_total{reason=\"not_asked\"} 1\n"));
@@ -56,7 +56,8 @@ TEST(Metrics, HasHistogramsOfTimes) {
   JobResult result = Answered("none", false);
   result.token_gaps.Add(0.02);
   result.token_gaps.Add(0.3);
-  metrics.CountAnswer(0, result, 10, 0.5);
+  result.queued_ms = 500;
+  metrics.CountAnswer(0, result, 10);
   const std::string text = metrics.Text({});
   EXPECT_THAT(text, HasSubstr("coppice_time_between_tokens_seconds_bucket{le=\"0.025\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("coppice_time_between_tokens_seconds_bucket{le=\"0.3\"} 2\n"));
@@ -70,7 +71,7 @@ TEST(Metrics, HasHistogramsOfTimes) {
 // One that is unknown sees no counts, and above all not those of others.
 TEST(Metrics, AClientSeesItsOwnCounts) {
   Metrics metrics({7, 8}, {"a"});
-  metrics.CountAnswer(7, Answered("a", false), 10, 0);
+  metrics.CountAnswer(7, Answered("a", false), 10);
   const std::string counted = "coppice_answers_total{method=\"a\",outcome=\"dense\"} 1\n";
   EXPECT_THAT(metrics.TextOf(7, {}), HasSubstr(counted));
   EXPECT_THAT(metrics.TextOf(8, {}), Not(HasSubstr(counted)));

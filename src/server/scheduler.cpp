@@ -202,7 +202,7 @@ void TurnScheduler::Compute(Slot& slot) {
   } else if (ended && !job.texts.empty()) {
     metrics_.CountTexts(client, std::ssize(job.request.tokens));
   } else if (ended) {
-    metrics_.CountAnswer(client, result, std::ssize(job.request.tokens), Seconds(slot.begun - job.arrived));
+    metrics_.CountAnswer(client, result, std::ssize(job.request.tokens));
   } else if (result.cancelled) {
     metrics_.CountCancelled(client);
   }
