@@ -6,12 +6,13 @@ Installs the build into a folder of its own, and builds examples/cpp against tha
 import gzip
 import os
 import pathlib
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
+
+from fenced import blocks_of
 
 BUILD, ROOT = pathlib.Path(), pathlib.Path()
 QUESTION = "What is the code of the blue door?"
@@ -63,7 +64,7 @@ class Installed(unittest.TestCase):
     @unittest.skipUnless(shutil.which("pkg-config"), "no pkg-config")
     def test_the_program_of_the_page(self):
         """The C++ of docs/cpp.md, as it stands there."""
-        block = re.search(r"```cpp\n(.*?)```", (ROOT / "docs/cpp.md").read_text(encoding="utf-8"), re.DOTALL).group(1)
+        block = next(block.text for block in blocks_of(ROOT / "docs/cpp.md") if block.language == "cpp")
         folder = pathlib.Path(self.folder.name) / "page"
         folder.mkdir()
         (folder / "page.cpp").write_text(block, encoding="utf-8")

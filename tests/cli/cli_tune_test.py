@@ -39,10 +39,11 @@ class Tune(Case):
 
     @contextlib.contextmanager
     def serving(self, *options):
-        """What a server says on stdout behind `ready`."""
+        """What a server says of auto behind `ready`, in lines of its own."""
         server = Server(PROGRAM, self.model, *options).wait_ready()
         os.set_blocking(server.process.stdout.fileno(), False)
-        yield (server.process.stdout.read() or b"").decode()
+        said = (server.process.stdout.read() or b"").decode().splitlines(keepends=True)
+        yield "".join(line for line in said if line.startswith("auto: "))
         self.assertEqual(server.stop(), 0)
 
     def test_from_tuning_to_auto(self):
