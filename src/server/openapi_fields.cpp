@@ -163,7 +163,7 @@ ordered_json SchemaOf(const Field& field, Parameters& defaults) {
           const bool is_double = std::is_same_v<T, double& (*)(Parameters&)>;
           ordered_json schema = NumberSchema(is_double ? "number" : "integer", field);
           // `dimensions` has one that no request may send: the model's own.
-          if (target(defaults) >= field.low) schema["default"] = target(defaults);
+          if (static_cast<double>(target(defaults)) >= field.low) schema["default"] = target(defaults);
           return schema;
         }
       },
