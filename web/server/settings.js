@@ -8,8 +8,9 @@ const kUsual = 'coppice';  // stands with auto and none above the other methods
 const kShare = ['keep', 'eta', 'r', 'p', 'cap', 'budget', 'recent', 'gamma', 'threshold', 'alpha', 'vertical'];
 const kFirst = 'min';
 // At temperature 0 small models say the same sentence until the answer is full. DRY makes what would go on with a
-// repetition less likely: from the fifth token on, and only by what was said in the last tokens. The window begins in the
-// prompt, and the answer must be free to repeat the document's end: with 256 tokens 1 of 24 answers lost its number.
+// repetition less likely: from the fifth token on, and only by what was said in the last tokens. At first these are the
+// prompt's. Right of 24 answers (SmolLM2 in Q4_1, a number in a short text), and answers that loop: without damping 24
+// and 1, with a window of 256 tokens 23 and none, with 64 tokens 24 and none.
 const kDamping = .8;
 const kRepeated = 4;  // tokens
 const kWindow = 64;   // tokens
