@@ -7,7 +7,6 @@ Programs are looked for in SOURCE_DIR/.venv-agents (tools/agents-lock.txt), in .
 """
 
 import json
-import os
 import pathlib
 import re
 import shutil
@@ -161,7 +160,6 @@ class Page(unittest.TestCase):
         self.serve()
         self.comes_out("LangChain", self.run_block(section("LangChain", "python")[0], python=sys.executable))
 
-    @unittest.skipUnless(os.environ.get("COPPICE_PAGES_LM_EVAL"), "takes minutes to begin; python_clients runs lm-eval over HTTP")
     def test_lm_eval(self):
         found = program("lm_eval")
         self.serve()
