@@ -192,8 +192,8 @@ class Limits(unittest.TestCase):
             self.assertEqual(server.stop(), 0)
 
     def test_bad_starts(self):
-        def fails(*options, says):
-            done = subprocess.run([PROGRAM, "serve", "-m", str(MODEL), *options], capture_output=True, timeout=20, stdin=subprocess.DEVNULL)
+        def fails(*options, says, model=MODEL):
+            done = subprocess.run([PROGRAM, "serve", "-m", str(model), *options], capture_output=True, timeout=20, stdin=subprocess.DEVNULL)
             self.assertEqual(done.returncode, 1, done)
             self.assertIn(says, done.stderr.decode())
             self.assertEqual(done.stderr.count(b"\n"), 1)
@@ -202,7 +202,7 @@ class Limits(unittest.TestCase):
         fails("--api-key-file", "/nonexistent", says="/nonexistent")
         fails("--api-key", ",", says="no key")
         fails("--port", "0", "--prune", "nothing", says="nothing")
-        fails("--port", "0", "-m", "/nonexistent.gguf", says="/nonexistent.gguf")
+        fails("--port", "0", model="/nonexistent.gguf", says="/nonexistent.gguf")
         with socket.create_server(("127.0.0.1", 0)) as taken:
             fails("--port", str(taken.getsockname()[1]), says="Address already in use")
 

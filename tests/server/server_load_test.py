@@ -48,7 +48,8 @@ def text_of(choice):
     if "text" in choice:
         return choice["text"]
     message = choice.get("message") or choice["delta"]
-    return (message.get("content") or "") + "".join(json.dumps(call["function"]) for call in message.get("tool_calls", []))
+    functions = [call["function"] for call in message.get("tool_calls", [])]  # of a stream: their pieces
+    return (message.get("content") or "") + "".join(f.get("name", "") + f.get("arguments", "") for f in functions)
 
 
 def watch_health(port, seconds, result):
