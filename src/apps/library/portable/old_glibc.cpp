@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstddef>
 #include <cstdint>
 
 #if !defined(__x86_64__)
@@ -51,11 +52,17 @@ int stat64(const char* path, struct stat64* out) { return static_cast<int>(sysca
 int lstat64(const char* path, struct stat64* out) { return static_cast<int>(syscall(SYS_lstat, path, out)); }
 int fstat64(int file, struct stat64* out) { return static_cast<int>(syscall(SYS_fstat, file, out)); }
 
-// 2.36. std::random_device reads it where it is built in.
+// 2.36. std::random_device reads it where it is built in; Expat salts its tables with it.
+void arc4random_buf(void* bytes, size_t count) {
+  auto* at = static_cast<char*>(bytes);
+  for (size_t done = 0; done < count;) {
+    const ssize_t got = getrandom(at + done, count - done, 0);
+    if (got > 0) done += static_cast<size_t>(got);
+  }
+}
 uint32_t arc4random() {
   uint32_t value = 0;
-  while (getrandom(&value, sizeof value, 0) != sizeof value) {
-  }
+  arc4random_buf(&value, sizeof value);
   return value;
 }
 
